@@ -1,4 +1,4 @@
-"""A package index on loopback with wheels that are made here: pip installs engines from it."""
+"""A package index on loopback, with wheels made here, from which pip installs engines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main():
 
 
 def vllm_wheel(version: str = "0.33.0") -> tuple[str, bytes]:
-    """The file name and the bytes of a wheel whose command ``vllm`` is the scripted engine."""
+    """The file name and the bytes of a wheel whose ``vllm`` command is the scripted engine."""
     info = f"vllm-{version}.dist-info"
     files = {
         "vllm/__init__.py": _MAIN.format(version=version),
@@ -40,7 +40,8 @@ def vllm_wheel(version: str = "0.33.0") -> tuple[str, bytes]:
 
 class PackageIndex:
     """An index in the layout of PEP 503. ``released``: wheels are sent only while it is set.
-    ``asked`` is set by the first request for one. ``downloads``: how often one was sent."""
+    ``asked`` is set by the first request for a wheel. ``downloads``: how many times one was
+    sent."""
 
     def __init__(self) -> None:
         self.released = threading.Event()
@@ -70,7 +71,7 @@ class PackageIndex:
                 try:
                     self.wfile.write(data)
                 except OSError:
-                    pass  # it was killed meanwhile
+                    pass  # it was killed during the download
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -90,7 +91,7 @@ class PackageIndex:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables with which pip uses this index only."""
+        """The variables with which pip uses only this index."""
         return pip_env(f"http://127.0.0.1:{self._server.server_port}/simple")
 
 

@@ -1,6 +1,6 @@
-"""Debian's packages for the tests that need one: ``python -m tests.packages celery``.
+"""Debian packages for the tests that need them: ``python -m tests.packages celery``.
 
-Installs what is missing, and starts nothing. Exits with 1 and prints the reason if it cannot.
+Installs missing packages, and starts nothing. Exits with 1 and prints the reason if it fails.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 from tests.containers.prepare import install
 
-# By marker, each package with a program of it.
+# Packages by marker, each with one of its programs.
 PACKAGES = {
     "celery": {"redis-server": "redis-server"},
     "cluster": {

@@ -1,5 +1,5 @@
-"""Sources of the previous release: the commit in ``tests/PREVIOUS_RELEASE``, from this repository's
-history. They run with the installed dependencies."""
+"""The sources of the previous release: the commit in ``tests/PREVIOUS_RELEASE``, from this
+repository's history. They run with the installed dependencies."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# Variables that tests set for all components, of settings that the previous release does not know.
+# Variables that tests set for all components, for settings that the previous release does not have.
 NEWER_SETTINGS: frozenset[str] = frozenset()
 
 
 def unpack_previous_release(directory: Path) -> Path:
-    """A value for PYTHONPATH. Skips the test where the history is missing."""
+    """A value for PYTHONPATH. Skips the test if the history is missing."""
     return unpack_release(directory, (ROOT / "tests/PREVIOUS_RELEASE").read_text().split()[0])
 
 
 def unpack_release(directory: Path, commit: str) -> Path:
-    """As ``unpack_previous_release``, of another commit."""
+    """Like ``unpack_previous_release``, for another commit."""
     archived = subprocess.run(
         ["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False
     )
@@ -39,5 +39,5 @@ def unpack_release(directory: Path, commit: str) -> Path:
 
 
 def without_newer_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """For a program of the previous release, which refuses settings that it does not know."""
+    """For a program of the previous release, which refuses unknown settings."""
     return {name: value for name, value in environment.items() if name not in NEWER_SETTINGS}

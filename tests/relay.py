@@ -1,5 +1,5 @@
-"""Relay of TCP connections that can be interrupted, as a network that is unplugged: nothing is
-closed, and nothing arrives."""
+"""A relay for TCP connections that can be interrupted like an unplugged network: nothing is closed,
+and nothing arrives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 
 class Relay:
     """``address``: where it listens. ``passing``: whether bytes get through; until then they wait.
-    ``delay_s``: how late they are, each way."""
+    ``delay_s``: the delay in each direction."""
 
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")

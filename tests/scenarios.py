@@ -1,8 +1,8 @@
-"""Scenarios of templates, idle criteria, pipelines and reuse, each with the tests that show it.
+"""Scenarios for templates, idle criteria, pipelines and reuse, each with the tests that show it.
 
-Letters and numbers are those of a catalogue of what has mattered on other platforms: E, F and H of
-the scheduler, J of idle sessions, S of equal requests. T of templates and P of pipelines follow
-their rules. ``differs``: what is done otherwise on purpose, and why.
+Letters and numbers come from a catalogue of issues that have mattered on other platforms: E, F and
+H for the scheduler, J for idle sessions, S for equal requests. T for templates and P for pipelines
+follow their own rules. ``differs``: what is done differently on purpose, and why.
 ``tests/tidy/test_scenarios.py`` checks that the tests exist.
 """
 

@@ -1,4 +1,4 @@
-"""Agents whose answers are scripted, as the API hears them: logs, commands and workspaces."""
+"""Agents with scripted answers, as the API receives them: logs, commands and workspaces."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from moorage.manager.identity.scope import Scope
 
 
 class Echo:
-    """A command that prints its input, and exits with 7 at its end. ``blocked``: it reads no input.
+    """A command that prints its input, and exits with 7 when the input ends. ``blocked``: it reads
+    no input.
 
-    ``resizes``: terminal sizes received. ``received_bytes``: input bytes received."""
+    ``resizes``: the terminal sizes received. ``received_bytes``: the number of input bytes
+    received."""
 
     def __init__(self, *, blocked: bool) -> None:
         self.end: ExecEnd | None = None
@@ -47,7 +49,7 @@ class Echo:
 
 
 class ScriptedCommands:
-    """``blocked``: commands read no input. ``requests``: session name, spec and actor of each
+    """``blocked``: commands read no input. ``requests``: the session name, spec and actor of each
     command.
 
     ``disconnected``: set when a user has disconnected."""
@@ -57,7 +59,7 @@ class ScriptedCommands:
         self.opened: list[Echo] = []
         self.disconnected = asyncio.Event()
         self.blocked = False
-        # Requests about runs of code: session, hostname and content; and the answers, by operation.
+        # Requests about code runs (session, hostname and content), and the answers by operation.
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.answers: dict[str, bytes | ExecEnd] = {}
 
@@ -85,7 +87,7 @@ class ScriptedCommands:
 
 
 class ScriptedAnswer:
-    """Output in pieces, or how the request was refused."""
+    """The output in pieces, or the refusal of the request."""
 
     def __init__(self, answer: bytes | ExecEnd) -> None:
         data = answer if isinstance(answer, bytes) else b""
@@ -101,7 +103,7 @@ class ScriptedAnswer:
 
 
 class ScriptedWorkspaces:
-    """``kept``: workspaces by session id. ``in_use``: ids whose removal is refused.
+    """``kept``: workspaces by session id. ``in_use``: the ids whose removal is refused.
 
     ``silent``: agents that do not respond."""
 
@@ -132,7 +134,7 @@ class ScriptedLogs:
     """Yields ``chunks``, then waits for ``more`` if the log is followed. ``closed``: a read has
     ended.
 
-    ``requests``: session name, tail lines and follow flag of each read."""
+    ``requests``: the session name, tail lines and follow flag of each read."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes | MoorageError | RuntimeError] = []

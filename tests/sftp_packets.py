@@ -1,4 +1,4 @@
-"""SFTP packets of a hostile client: requests in any order, with values at their bounds."""
+"""SFTP packets from a hostile client: requests in any order, with values at their bounds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ATTRIBUTES = st.builds(
         wire.number(flags) + size.to_bytes(8) + b"".join(map(wire.number, numbers))
     ),
     st.sampled_from([0, 1, 4, 5, 8, 13, 15, 0x80000000, 0xFFFFFFFF]),
-    # No large sizes: the disk of whoever runs this is not the session's.
+    # There are no large sizes, because the tests write to the disk of the machine that runs them.
     st.sampled_from([0, 1, 4096, 1 << 63, (1 << 64) - 1]),
     st.lists(NUMBERS, max_size=6),
 )
@@ -72,7 +72,7 @@ EXTENSIONS = st.sampled_from(
 
 @dataclass(frozen=True)
 class Handle:
-    """In place of the handle that was given for the request of this number, counted from the first
+    """Stands for the handle returned for the request with this number, counted from the first
     one."""
 
     number: int
@@ -132,7 +132,7 @@ SESSIONS = st.builds(
 
 
 def packet_of(number: int, kind: int, parts: Sequence[Part], handles: Sequence[bytes]) -> bytes:
-    """Without its length. ``handles``: those that were given so far."""
+    """The packet without its length. ``handles``: the handles returned so far."""
     body = bytearray([kind])
     if kind != PacketKind.INIT:
         body += wire.number(number)

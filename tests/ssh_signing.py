@@ -1,4 +1,4 @@
-"""SSH keys of tests, and signatures by them as ``ssh-keygen -Y sign`` writes them."""
+"""SSH keys for tests, and signatures made with them in the format of ``ssh-keygen -Y sign``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ssh_string(value: bytes) -> bytes:
 
 
 class SshSigner:
-    """An ed25519 key that is another one for each number."""
+    """An ed25519 key that is different for each number."""
 
     def __init__(self, number: int) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(number.to_bytes(32))
@@ -29,7 +29,7 @@ class SshSigner:
 
     @property
     def private_key(self) -> bytes:
-        """The text of its file."""
+        """The text of the key's file."""
         return self._key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
 
     def sign(self, data: bytes) -> bytes:
@@ -47,7 +47,7 @@ class SshSigner:
         )
 
     def signed_login(self, login: str, session: bytes = b"s" * 32) -> bytes:
-        """What an SSH client signs to log in."""
+        """The data that an SSH client signs to log in."""
         parts = (login.encode(), b"ssh-connection", b"publickey")
         request = b"\x32" + b"".join(map(ssh_string, parts)) + b"\x01"
         return ssh_string(session) + request + ssh_string(b"ssh-ed25519") + ssh_string(self.blob)

@@ -36,8 +36,8 @@ _PROCESS = frozenset({"process"}), frozenset({"custom"})
 
 @dataclass(frozen=True)
 class Work:
-    """What a session does once it has started. ``runs``: ticks; None for a service. ``limit``: its
-    time limit, which is never exceeded; None: none."""
+    """A session's behavior once it has started. ``runs``: ticks, or None for a service. ``limit``:
+    its time limit, which is never exceeded, or None if it has none."""
 
     gpus: int
     runs: int | None
@@ -45,7 +45,7 @@ class Work:
     priority: int = 10
     user: str = "ann"
     kernels: int = 1
-    others: int | None = None  # GPUs of each of the other kernels; None: as many
+    others: int | None = None  # GPUs of each of the other kernels; None means as many
     mode: str = "multi-node"
     designated: frozenset[AgentId] = frozenset()
 
@@ -65,7 +65,7 @@ class World:
     machines: Sequence[Machine]
     policy: Policy
     now: int = 0
-    longest: int = LONGEST  # the longest run of work, if it does not stay
+    longest: int = LONGEST  # the longest run of work that does not stay
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     works: dict[SessionId, Work] = field(default_factory=dict)
     # with the true end
@@ -142,7 +142,7 @@ class World:
         return Snapshot("g", tuple(agents), tuple(self.pending.values()))
 
     def tick(self, arrivals: Sequence[Work]) -> Plan:
-        """End what ends now, let sessions arrive, and plan."""
+        """End sessions that are due, let new ones arrive, and plan."""
         self.now += 1
         self.live = [one for one in self.live if one[2] is None or one[2] > self.now]
         for work in arrivals:
@@ -174,7 +174,7 @@ class World:
 
 def longest_wait(world: World, name: SessionId) -> int | None:
     """The latest time at which the overdue session ``name`` starts, as ``docs/scheduling.md``
-    states it. None: nobody can help it now."""
+    states it. None means that nothing can help it now."""
     snapshot = world.snapshot()
     item = world.pending[name]
     policy = world.policy
@@ -207,7 +207,7 @@ def longest_wait(world: World, name: SessionId) -> int | None:
     n = len(staying)
     patience = policy.max_skip_age or 0
 
-    # Further agents are held by age, also for a session that is overdue because others have
+    # Further agents are held by age, even for a session that is overdue because others have
     # overtaken it.
     early = max(0, item.queued_since + patience - world.now) if n else 0
     w = m + u + n * patience + early
@@ -218,7 +218,7 @@ def longest_wait(world: World, name: SessionId) -> int | None:
 
 
 def stays(world: World, end: int | None) -> bool:
-    """Whether work without a time limit turns out to stay. Nobody knows that."""
+    """Whether work without a time limit turns out to stay. The planner cannot know that."""
     return end is not None and end - world.now > world.longest
 
 
@@ -322,7 +322,7 @@ def service(priority: int = 10) -> Work:
 
 @st.composite
 def machines(draw: st.DrawFn, limits: Limits, far: bool) -> Machine:
-    """Full, and rarely unhealthy or draining."""
+    """Agents that are full, and rarely unhealthy or draining."""
     gpus = draw(st.integers(2, 3))
     loads = [short_work(limits), short_work(limits), short_work(limits), st.just(service())]
     loads += [st.just(Work(1, FAR, FAR))] * (2 * far)
@@ -334,7 +334,7 @@ def machines(draw: st.DrawFn, limits: Limits, far: bool) -> Machine:
 
 @st.composite
 def busy_fleets(draw: st.DrawFn, limits: Limits, longest: int) -> list[Machine]:
-    """Many machines, full of small work; on few of them a service."""
+    """Many machines full of small work, a few of them with a service."""
     fleet = []
     for _ in range(draw(st.integers(4, 12))):
         load = [draw(short_work(limits, longest=longest)) for _ in range(draw(st.integers(2, 4)))]
@@ -346,8 +346,8 @@ def busy_fleets(draw: st.DrawFn, limits: Limits, longest: int) -> list[Machine]:
 
 @st.composite
 def arrivals(draw: st.DrawFn, limits: Limits) -> list[Work]:
-    """What arrives in a tick: small work, and now and then something large, long, important or
-    endless."""
+    """The arrivals in a tick: small work, and now and then a large, long, important or endless
+    session."""
     rare = [
         short_work(limits, 2),
         short_work(limits, 3, (10, 90)),
@@ -363,8 +363,8 @@ def arrivals(draw: st.DrawFn, limits: Limits) -> list[Work]:
 
 @st.composite
 def large_work(draw: st.DrawFn, limits: Limits, fleet: Sequence[Machine]) -> Work:
-    """Work of a size that most of these machines have once they are empty, or for one of them by
-    name."""
+    """Work of a size that fits on most of these machines once they are empty, or that is for one of
+    them by name."""
     capacity = [
         m.gpus - m.unhealthy - sum(w.runs is None for w in m.load) for m in fleet if not m.draining
     ]

@@ -1,4 +1,4 @@
-"""The module that generates the dashboards, which is no part of a package."""
+"""The module that generates the dashboards, which is not part of a package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboards in deploy/ are those that the generator makes, of metrics that exist."""
+"""The dashboards in deploy/ match the generator's output and use existing metrics."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from tests.e2e.test_crashes import SLOW
 from .generator import FOLDER, dashboards
 
 pytestmark = [pytest.mark.monitoring, pytest.mark.timeout(180)]
-# Panels of what this platform does not have: faults, and readings that simulated devices do not
-# give.
+# Panels for data that this platform lacks: faults, and readings that simulated devices do not
+# provide.
 EMPTY = {
     "Answered with 5xx",
     "Busy",
@@ -40,7 +40,8 @@ EMPTY = {
 }
 
 
-# What operators look at first, and from how many of the three processes' jobs it comes here.
+# The panels that operators look at first, and from how many of the three processes' jobs they get
+# data here.
 WATCHED = {
     "moorage_manager_leader": 1,
     "moorage_session_wait_seconds_count": 1,
@@ -48,7 +49,7 @@ WATCHED = {
     "moorage_slots_allocated": 1,
     "moorage_slots_offered": 1,
     "moorage_slots_unhealthy": 1,
-    "moorage_unreadable_rows": 0,  # nobody has stored any
+    "moorage_unreadable_rows": 0,  # none has been stored
     "moorage_http_request_duration_seconds_bucket": 1,
     "moorage_endpoint_replica_running_requests": 1,
     "moorage_endpoint_replica_waiting_requests": 1,
@@ -85,7 +86,7 @@ def test_what_is_watched_has_a_panel_or_an_alert(metric: str) -> None:
 
 
 class Prometheus:
-    """``targets``: address by job of the configuration in deploy/. ``key``: a file with a key."""
+    """``targets``: addresses by job in the configuration in deploy/. ``key``: a file with a key."""
 
     def __init__(self, folder: Path, targets: dict[str, str], key: Path) -> None:
         self.folder = folder
@@ -119,7 +120,7 @@ class Prometheus:
             self._process.wait(20)
 
     async def query(self, expression: str) -> list[dict[str, Any]]:
-        """The result of an instant query. Raises ``AssertionError`` for one that is not valid."""
+        """The result of an instant query. Raises ``AssertionError`` if it is not valid."""
         async with (
             aiohttp.ClientSession() as http,
             http.get(f"{self.url}/api/v1/query", params={"query": expression}) as response,

@@ -2,8 +2,8 @@
 
 Applies one known fault at a time to a copy of the source and runs the tests that must notice it, as
 the gate runs them: without the cases marked ``slow``, with the gate's number of examples. Exits
-with 1 if a mutation survives or no longer applies. Those whose tests this machine cannot run are
-named and left out.
+with 1 if a mutation survives or no longer applies. Mutations whose tests this machine cannot run
+are listed and skipped.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tests.mutations.mutation import Mutation
 
 ROOT = Path(__file__).parents[2]
 MACHINE = ("tests/isolation/",)
-"""Tests that change the machine (control groups, packet filters): one at a time."""
+"""Tests that change the machine (control groups, packet filters) run one at a time."""
 
 NOT_RUN = (2, 3, 4, 5)
 """Exit codes of pytest: interrupted or not collected, internal error, wrong usage, no such tests.
-Any other but 0 means that a case failed or that the program ended the test process (70: a
+Any other code except 0 means that a case failed or that the program ended the test process (70: a
 supervised task ended)."""
 MODIFIED_AT = itertools.count(int(time.time()))
 
 
 def write_source(target: Path, text: str) -> None:
-    """Write a module of a copy, with a modification time that none had before: Python takes
-    bytecode for current by its source's size and its time in whole seconds."""
+    """Write a module of a copy, with a modification time that no earlier one had: Python considers
+    bytecode current if its source's size and its time in whole seconds match."""
     target.write_text(text)
     modified_at = next(MODIFIED_AT)
     os.utime(target, (modified_at, modified_at))
@@ -88,7 +88,7 @@ def run(mutation: Mutation, workspace: Path, lane: int) -> str:
 
 
 def runnable(mutations: list[Mutation]) -> list[Mutation]:
-    """Without those whose tests need isolation, where this machine cannot isolate kernels."""
+    """Without mutations whose tests need isolation if this machine cannot isolate kernels."""
     isolation = [mutation for mutation in mutations if mutation.tests[0].startswith(MACHINE)]
     if not isolation:
         return mutations

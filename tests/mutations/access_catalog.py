@@ -1,4 +1,4 @@
-"""Faults in access to sessions, at every door, and in what the manager takes from hostile agents
+"""Faults in access to sessions through every door, and in the manager's handling of hostile agents
 and proxies. A part of the catalog."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Mutations of what the command line reads from sessions, and of what the API takes from
-anybody."""
+"""Mutations in the command line's reading of session data, and in the API's handling of input from
+any client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults in what the agent makes of a device's driver. A part of the catalog."""
+"""Faults in the agent's interpretation of a device driver. A part of the catalog."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Guards that stand behind another one, so that the tests of that one do not miss them: checks at
-commit, leases of kernels, numbers of starts, reservations beside each other. A part of the
-catalog."""
+"""Guards behind another guard, whose tests would therefore not notice their absence: checks at
+commit, kernel leases, start numbers, concurrent reservations. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def _without(what: str, before: str, part: str) -> Mutation:
     )
 
 
-# What only a leader writes, by statement: as it checks its lease.
+# Statements that only a leader runs, each of which checks its lease.
 LEADER_WRITES = {
     "agents_mark_silent": "term = $5 AND expires_at > now()",
     "deadlines_move": "term = $2 AND expires_at > now()",
@@ -50,7 +49,7 @@ LEADER_WRITES = {
     "session_place": "term = $1 AND expires_at > now()",
     "session_transition": "term = ANY ($19::bigint[]) AND expires_at > now()",
 }
-# Those that keep another manager from becoming leader meanwhile.
+# Statements that keep another manager from becoming leader at the same time.
 LOCKED_WRITES = (
     "agents_mark_silent",
     "kernel_leases_expire",

@@ -1,4 +1,4 @@
-"""Mutations of the guards of HTTP: each bound, check and pin removed."""
+"""Mutations of the HTTP guards: each bound, check and pin removed."""
 
 from __future__ import annotations
 

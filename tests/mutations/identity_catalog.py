@@ -1,5 +1,5 @@
-"""Faults in signing in: ID tokens, rules, limits of attempts, console sessions, ceilings of the
-priority, isolation of templates, keys for SSH and logins with them. A part of the catalog."""
+"""Faults in sign-in: ID tokens, rules, attempt limits, console sessions, priority ceilings,
+template isolation, SSH keys and logins with them. A part of the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of how clients on a manager's host know that it is the manager. A part of the
+"""Mutations in how clients on a manager's host verify that it is the manager. A part of the
 catalog."""
 
 from __future__ import annotations

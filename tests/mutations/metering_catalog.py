@@ -1,4 +1,4 @@
-"""Faults in limits of requests and in the count of what they used. A part of the catalog."""
+"""Faults in request limits and in usage counting. A part of the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults in what is read although a newer release has stored it. A part of the catalog."""
+"""Faults in reading data that a newer release has stored. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ORDERS = "manager/store/kernels/orders.py"
 
 
 def _unguarded(what: str, file: str, guarded: str, rows: str, *, read: str) -> Mutation:
-    """``read`` is called for every row, and one that it does not know ends all."""
+    """``read`` is called for every row, and an unknown one stops the whole read."""
     return Mutation(
         f"one {what} that is not known stops the others",
         file,

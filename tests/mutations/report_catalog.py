@@ -1,4 +1,4 @@
-"""Mutations of what agents' reports say about kernels, and of what they free. A part of the
+"""Mutations of agents' reports about kernels, and of what these reports free. A part of the
 catalog."""
 
 from __future__ import annotations

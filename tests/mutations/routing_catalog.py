@@ -1,4 +1,5 @@
-"""Faults in routing: fallbacks, affinity, adapters, reach of agents. A part of the catalog."""
+"""Faults in routing: fallbacks, affinity, adapters, reachability of agents. A part of the
+catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of the scheduler and of its simulator."""
+"""Mutations of the scheduler and its simulator."""
 
 from __future__ import annotations
 

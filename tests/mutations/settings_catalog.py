@@ -1,4 +1,4 @@
-"""Mutations of what a writer of etcd can decide, of what tenants can write that others read, and of
+"""Mutations of what an etcd writer can decide, of what tenants can write that others read, and of
 how much they can write. A part of the catalog."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Faults in the way to jobs of a site, and in what follows where it is gone. A part of the
-catalog."""
+"""Faults in the path to a site's jobs, and in handling its loss. A part of the catalog."""
 
 from __future__ import annotations
 

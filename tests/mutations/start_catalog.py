@@ -1,5 +1,5 @@
-"""Faults in what is known of a start: first reports, queues of sites, clocks of statuses. A part of
-the catalog."""
+"""Faults in the data about a start: first reports, site queues, status clocks. A part of the
+catalog."""
 
 from __future__ import annotations
 

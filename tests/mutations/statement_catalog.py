@@ -1,5 +1,5 @@
-"""Faults in the statements that move kernels and sessions: each without one of its guards, or with
-what stays overwritten. A part of the catalog."""
+"""Faults in the statements that move kernels and sessions: each lacks one of its guards, or
+overwrites a value that must stay. A part of the catalog."""
 
 from __future__ import annotations
 

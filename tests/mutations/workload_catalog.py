@@ -1,5 +1,5 @@
-"""Faults in the reuse of equal sessions, in node-hours and in the renaming of resource groups. A
-part of the catalog."""
+"""Faults in the reuse of equal sessions, in node-hours and in renaming resource groups. A part of
+the catalog."""
 
 from __future__ import annotations
 

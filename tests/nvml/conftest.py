@@ -14,7 +14,7 @@ MakeNvml = Callable[..., ScriptedNvml]
 
 @pytest.fixture
 def make_nvml(tmp_path: Path) -> MakeNvml:
-    """Makes the driver of a machine, with the arguments of ``ScriptedNvml``."""
+    """Makes a machine's driver from the arguments of ``ScriptedNvml``."""
     if compiler() is None:
         pytest.skip("the scripted NVML needs a C compiler: apt install gcc libc6-dev")
     return lambda *arguments, **named: ScriptedNvml(tmp_path / "nvml", *arguments, **named)

@@ -1,7 +1,7 @@
-"""A scripted NVIDIA driver: `libnvidia-ml.so.1` from `nvml.c`, and the file that it answers from.
+"""A scripted NVIDIA driver: `libnvidia-ml.so.1` from `nvml.c`, and the file from which it answers.
 
-What a GPU answers is what an H200 answered (`h200.json`), but for what makes one GPU differ from
-another. A test changes the answers while programs with the library run.
+A GPU's answers are those of an H200 (`h200.json`), except those that distinguish one GPU from
+another. A test changes the answers while programs that use the library run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GIB = 1024**3
 MIB = 1024**2
 XID_EVENT = 8  # nvmlEventTypeXidCriticalError
 
-# Codes of nvml.h.
+# Codes from nvml.h.
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6
@@ -35,13 +35,13 @@ UNKNOWN = 999
 
 
 def compiler() -> str | None:
-    """The C compiler of this machine."""
+    """This machine's C compiler."""
     return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
 @cache
 def recording() -> dict[str, Any]:
-    """What an H200 answered."""
+    """The answers of an H200."""
     found: dict[str, Any] = json.loads((FOLDER / "h200.json").read_text())
     return found
 
@@ -62,8 +62,8 @@ def encoded(value: object) -> str:
 
 
 def recorded_answers() -> tuple[dict[str, str], dict[str, str]]:
-    """The answers of the library and of the GPU, by the keys of `nvml.c`. Of calls that were
-    recorded with several programs and without, the first counts."""
+    """The answers of the library and the GPU, by the keys in `nvml.c`. If a call was recorded both
+    with several programs and without, the first recording is used."""
     library: dict[str, str] = {}
     gpu: dict[str, str] = {}
     for entry in recording()["calls"]:
@@ -81,7 +81,7 @@ def recorded_answers() -> tuple[dict[str, str], dict[str, str]]:
     return library, gpu
 
 
-# Left out of what was recorded of the H200: they answer by what the test scripts.
+# Left out of the H200's recording: their answers follow the test's script.
 _COMPUTED = (
     *(
         "nvmlDeviceGetHandleByUUID",
@@ -99,8 +99,7 @@ _COMPUTED = (
 
 
 class ScriptedNvml:
-    """The driver of one machine. ``folder`` holds the library, for ``LD_LIBRARY_PATH``, and the
-    file.
+    """One machine's driver. ``folder`` contains the library, for ``LD_LIBRARY_PATH``, and the file.
 
     ``answers`` is the file as a dict; ``set`` and ``clear`` change it, and the library sees the
     change at once.
@@ -128,14 +127,15 @@ class ScriptedNvml:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For the processes that shall see this driver."""
+        """The environment for processes that are to see this driver."""
         return {"LD_LIBRARY_PATH": str(self.folder), "SCRIPTED_NVML": str(self._script)}
 
     def uuid(self, gpu: int) -> str:
         return self.answers[f"gpu.{gpu}.nvmlDeviceGetUUID"]
 
     def add_gpu(self, name: str = "NVIDIA H200", memory: int = 0) -> int:
-        """Add a GPU that answers as the recorded one. ``memory`` in bytes. Returns its index."""
+        """Add a GPU that answers like the recorded one. ``memory`` is in bytes. Returns its
+        index."""
         gpu = self.count
         self.count += 1
         _, answers = recorded_answers()
@@ -161,8 +161,8 @@ class ScriptedNvml:
     def use_memory(
         self, gpu: int, used: int, *, total: int = 0, processes: Mapping[int, int | None] = {}
     ) -> None:
-        """Let programs hold ``used`` bytes of a GPU, of which ``processes`` hold so much each
-        (None: unknown)."""
+        """Let programs hold ``used`` bytes of a GPU, of which each of ``processes`` holds the given
+        amount (None means unknown)."""
         reserved = 644_939_776
         total = total or int(self.answers[f"gpu.{gpu}.nvmlDeviceGetMemoryInfo"].split()[0])
         free = total - used - reserved
@@ -189,7 +189,7 @@ class ScriptedNvml:
         self.set({kind: remote})
 
     def partition(self, gpu: int, profiles: Iterable[str]) -> list[str]:
-        """Put a GPU into MIG mode with slices like "1g.18gb". Returns their UUIDs."""
+        """Put a GPU into MIG mode with slices such as "1g.18gb". Returns their UUIDs."""
         self.answers[f"gpu.{gpu}.nvmlDeviceGetMigMode"] = "1 1"
         self.answers[f"gpu.{gpu}.nvmlDeviceGetMaxMigDeviceCount"] = "7"
         for call in ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetProcessUtilization"):
@@ -215,48 +215,48 @@ class ScriptedNvml:
         return uuids
 
     def fail(self, key: str, code: int) -> None:
-        """Let a call, all calls of a GPU (``gpu.N.*``) or all of the library (``*``) return an
-        error."""
+        """Make a call, all calls for a GPU (``gpu.N.*``) or all calls of the library (``*``) return
+        an error."""
         self._faults[key] = f"error {code}"
         self.set({})
 
     def hang(self, key: str) -> None:
-        """Let a call, or those of a GPU or of the library, not return until it is repaired."""
+        """Make a call, or all calls for a GPU or of the library, hang until it is repaired."""
         self._faults[key] = "hang"
         self.set({})
 
     def repair(self, key: str) -> None:
-        """End what ``fail`` or ``hang`` began."""
+        """End the effect of ``fail`` or ``hang``."""
         del self._faults[key]
         self.set({})
 
     def xid(self, gpu: int, number: int) -> None:
-        """Tell the processes that have registered for it about a critical error."""
+        """Report a critical error to the processes that have registered for it."""
         event = f"{next(self._events)}:{gpu}:{XID_EVENT}:{number}"
         self.set({"events": f"{self.answers.get('events', '')} {event}".strip()})
 
     def install_library(self, version: str) -> None:
-        """Replace the library by that of another version, as a package manager does. Processes keep
-        the one that they have loaded."""
+        """Replace the library with another version, as a package manager does. Processes keep the
+        one that they have loaded."""
         self.answers["library"] = version
         build(self.folder / LIBRARY)
         self.set({})
 
     def load_module(self, version: str) -> None:
-        """Load the kernel module of another version; "" for none."""
+        """Load the kernel module of another version, or none for ""."""
         self.set({"module": version, "nvmlSystemGetDriverVersion": version} if version else {})
         if not version:
             del self.answers["module"]
             self.set({})
 
     def set(self, answers: Mapping[str, str]) -> None:
-        """Change answers, by the keys of `nvml.c`."""
+        """Change answers, by the keys in `nvml.c`."""
         self.answers |= answers
         lines = [f"{key} = {value}\n" for key, value in (self.answers | self._faults).items()]
         temporary = self._script.with_suffix(".new")
         temporary.write_text("".join(lines))
-        # The library reads a file again whose time stamp differs; the kernel's own are some
-        # milliseconds apart.
+        # The library rereads a file when its time stamp changes, and the kernel's own time stamps
+        # are some milliseconds apart.
         os.utime(temporary, ns=(time.time_ns(), time.time_ns()))
         os.replace(temporary, self._script)
 

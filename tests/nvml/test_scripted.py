@@ -1,5 +1,5 @@
-"""The scripted NVML against what is known of the real one: its layouts, and what an H200
-answered."""
+"""The scripted NVML, compared with the known facts about the real one: its layouts, and the answers
+of an H200."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLASSES = {
     "nvmlProcessUtilizationSample_t": pynvml.c_nvmlProcessUtilizationSample_t,
     "nvmlEventData_t": pynvml.c_nvmlEventData_t,
 }
-# Makes every call of the recording that it gets, and prints the code and the value of each.
+# Makes every recorded call that it receives, and prints the code and value of each.
 _CALLER = """
 import json, sys, pynvml
 
@@ -118,8 +118,8 @@ def test_every_function_that_the_agent_calls_is_scripted(make_nvml: MakeNvml) ->
 
 
 def test_answers_are_those_of_an_h200(make_nvml: MakeNvml) -> None:
-    """Every recorded call that the library has answers as recorded, but for what a test scripts:
-    which GPU it is, its memory and its processes."""
+    """Every recorded call in the library answers as recorded, except for the values that a test
+    scripts: which GPU it is, its memory and its processes."""
     nvml = make_nvml()
     scripted = exported(nvml.folder / LIBRARY)
     by_test = (
@@ -155,7 +155,7 @@ def test_answers_are_those_of_an_h200(make_nvml: MakeNvml) -> None:
 
 
 def test_recorded_loads_are_what_the_script_makes_of_them(make_nvml: MakeNvml) -> None:
-    """``use_memory`` follows what was seen on the H200: the older structure counts the reserved
+    """``use_memory`` follows the behavior seen on the H200: the older structure counts the reserved
     memory as used."""
     nvml = make_nvml()
     for seen in recording()["observed"]["memory"]:

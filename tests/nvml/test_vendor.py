@@ -1,7 +1,7 @@
-"""The NVIDIA vendor of the agent: inventory, usage and health of GPUs, with a scripted NVML and the
-real nvidia-ml-py.
+"""The agent's NVIDIA vendor: inventory, usage and health of GPUs, with a scripted NVML and the real
+nvidia-ml-py.
 
-Each fault has its reason, the devices that it withholds from placement (this one, all of the node,
+Each fault has its reason, the devices that it withholds from placement (this one, all on the node,
 none), and its end.
 """
 
@@ -41,7 +41,7 @@ def start() -> Iterator[MakeVendor]:
 
 
 def eight_gpus(make_nvml: MakeNvml) -> ScriptedNvml:
-    """Four H200, each linked to all others by a switch, and four L40S without links."""
+    """Four H200s, each linked to all others by a switch, and four L40S GPUs without links."""
     nvml = make_nvml(4)
     for gpu in range(4):
         nvml.link(gpu, "switch")
@@ -97,7 +97,7 @@ def test_slices(make_nvml: MakeNvml, start: MakeVendor) -> None:
 def test_slices_without_the_rights_to_them(
     make_nvml: MakeNvml, start: MakeVendor, call: str
 ) -> None:
-    """A public report: the GPU was gone from the inventory, and nothing said why."""
+    """From a public report: the GPU was gone from the inventory, and nothing showed why."""
     nvml = make_nvml(2)
     slices = nvml.partition(1, ["1g.18gb", "1g.18gb"])
     nvml.fail(f"gpu.1.{call}", NO_PERMISSION)
@@ -118,7 +118,7 @@ def test_slices_without_the_rights_to_them(
 def test_mode_of_slices_that_the_driver_does_not_tell(
     make_nvml: MakeNvml, start: MakeVendor
 ) -> None:
-    """It is not taken for a whole GPU: a program would get one of its slices."""
+    """It is not treated as a whole GPU, because a program would get one of its slices."""
     nvml = make_nvml(1)
     nvml.partition(0, ["1g.18gb"])
     nvml.fail("gpu.0.nvmlDeviceGetMigMode", NO_PERMISSION)
@@ -149,7 +149,7 @@ def test_memory_and_utilization_of_processes(make_nvml: MakeNvml, start: MakeVen
     assert measured["utilization"] == 870
     assert measured["utilization_by_pid"] == {"4711": 800, "4712": 70}
 
-    # Only what is newer counts the next time.
+    # Only newer errors are counted the next time.
     nvml.set({"gpu.0.nvmlDeviceGetProcessUtilization": "4711:1000:80:1:0:0 4711:1200:55:1:0:0"})
     assert vendor.measure(nvml.uuid(0))[nvml.uuid(0)]["utilization_by_pid"] == {"4711": 550}
 
@@ -164,7 +164,7 @@ def test_limits_of_heat_and_power_withhold_nothing(make_nvml: MakeNvml, start: M
     assert measured[nvml.uuid(1)]["slowed_by"] == []
     assert vendor.unhealthy(*ids(nvml)) == {}
 
-    # A GPU that nobody uses has lower clocks, too.
+    # An unused GPU also has lower clocks.
     nvml.set({"gpu.0.nvmlDeviceGetCurrentClocksEventReasons": "1"})
     assert vendor.measure(nvml.uuid(0))[nvml.uuid(0)]["slowed_by"] == []
 
@@ -195,7 +195,7 @@ def test_errors_that_the_driver_reports(make_nvml: MakeNvml, start: MakeVendor) 
     vendor = start(nvml)
     assert vendor.offers()
     assert vendor.unhealthy(*devices, parents=parents) == {}
-    nvml.xid(0, 31)  # of a program: see h200.json
+    nvml.xid(0, 31)  # caused by a program: see h200.json
     nvml.xid(1, 79)
     nvml.xid(2, 48)
     assert vendor.unhealthy(*devices, parents=parents) == {
@@ -216,7 +216,7 @@ def test_errors_that_the_driver_reports(make_nvml: MakeNvml, start: MakeVendor) 
 def test_gpu_that_fails_and_is_reset(
     make_nvml: MakeNvml, start: MakeVendor, code: int, reason: str
 ) -> None:
-    """It alone is withheld. After the reset it is back, and its errors are seen again."""
+    """Only this GPU is withheld. After the reset it is back, and its errors are seen again."""
     nvml = eight_gpus(make_nvml)
     vendor = start(nvml)
     healthy = dict.fromkeys(ids(nvml), "")
@@ -237,8 +237,8 @@ def test_gpu_that_fails_and_is_reset(
 
 
 def test_gpu_that_the_driver_lists_no_more(make_nvml: MakeNvml, start: MakeVendor) -> None:
-    """The driver gives the others new numbers: none of them is offered twice, and the missing one
-    stays visible, also to an agent that was started again."""
+    """The driver renumbers the others: none of them is offered twice, and the missing one stays
+    visible, even to a restarted agent."""
     nvml = make_nvml(3)
     vendor = start(nvml)
     missing = nvml.uuid(0)
@@ -267,7 +267,7 @@ def test_gpu_that_cannot_be_read_from_the_start(make_nvml: MakeNvml, start: Make
     nvml.repair("gpu.0.*")
     assert vendor.reasons() == dict.fromkeys(ids(nvml), "")
 
-    # An agent that is started again knows which one it is.
+    # A restarted agent knows which one it is.
     nvml.fail("gpu.0.*", GPU_IS_LOST)
     vendor.restart()
     assert [bool(reason) for reason in vendor.reasons().values()] == [True, False]
@@ -298,7 +298,8 @@ def test_driver_that_is_upgraded_under_a_running_agent(
 
 
 def test_node_whose_driver_never_answered(make_nvml: MakeNvml, start: MakeVendor) -> None:
-    """The driver itself is offered, unhealthy: a node with broken GPUs is not one without."""
+    """The driver itself is offered as unhealthy: a node with broken GPUs is not a node without
+    GPUs."""
     nvml = make_nvml(2)
     nvml.install_library("590.44.01")
     vendor = start(nvml)
@@ -331,7 +332,7 @@ def test_driver_that_goes_away_and_comes_back(make_nvml: MakeNvml, start: MakeVe
     nvml.xid(1, 79)
     assert list(vendor.unhealthy(*ids(nvml))) == [nvml.uuid(1)]
 
-    # An agent that is started while it is away knows the GPUs.
+    # An agent that starts while the driver is away still knows the GPUs.
     nvml.load_module("")
     vendor.restart()
     assert [bool(reason) for reason in vendor.reasons().values()] == [True, True]
@@ -362,7 +363,7 @@ def test_library_without_a_driver_is_a_node_without_gpus(
 
 @pytest.mark.parametrize("key", ["*", "gpu.1.*", "gpu.1.nvmlDeviceGetMemoryInfo"])
 def test_calls_that_hang(make_nvml: MakeNvml, start: MakeVendor, key: str) -> None:
-    """The agent continues: it asks again only when the call has returned. The driver serves all
+    """The agent continues, and calls again only after the call has returned. The driver serves all
     GPUs under the same locks, so all are withheld."""
     nvml = make_nvml(2)
     vendor = start(nvml, limit_s=0.5)
@@ -407,7 +408,7 @@ def test_labels(make_nvml: MakeNvml, start: MakeVendor) -> None:
     }
     assert vendor.labels() == labels
 
-    # They stay while the driver fails: a session that asks for them waits for this node.
+    # They stay while the driver fails: a session that requires them waits for this node.
     nvml.install_library("590.44.01")
     assert vendor.labels() == labels
     vendor.restart()

@@ -1,4 +1,4 @@
-"""The vendor of `__main__.py`, as tests call it."""
+"""The vendor in `__main__.py`, as called by tests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.nvml.scripted import ScriptedNvml
 
 
 class Vendor:
-    """``limit_s``: after so many seconds without an answer the driver counts as failed. Use it as a
-    context manager."""
+    """``limit_s``: after this many seconds without an answer, the driver is considered failed. Use
+    it as a context manager."""
 
     def __init__(self, nvml: ScriptedNvml, limit_s: float = 30) -> None:
         self._nvml = nvml
@@ -40,7 +40,7 @@ class Vendor:
         )
 
     def restart(self) -> None:
-        """As an agent that is started again: with nothing but its record."""
+        """Like a restarted agent, which has nothing but its record."""
         self.close()
         self.start()
 
@@ -48,7 +48,7 @@ class Vendor:
         return [SlotOffer(**offer) for offer in self._call("offers")]
 
     def reasons(self) -> dict[str, str]:
-        """By device that is offered: why it is unhealthy, or ""."""
+        """The reason why each offered device is unhealthy, or "", by device."""
         offers = self.offers()
         assert all(bool(offer.unhealthy_reason) is not offer.healthy for offer in offers)
         return documented({offer.device_id: offer.unhealthy_reason for offer in offers})
@@ -61,7 +61,7 @@ class Vendor:
         return documented(self._call("unhealthy", dict.fromkeys(devices, "") | (parents or {})))
 
     def labels(self) -> dict[str, str]:
-        """The labels of an agent with these GPUs."""
+        """The labels that an agent with these GPUs has."""
         offers = self.offers()
         return device_labels(offers, DriverFacts(**self._call("facts")))
 
@@ -86,7 +86,7 @@ class Vendor:
 
 
 def documented(reasons: dict[str, str]) -> dict[str, str]:
-    """The same, each found among the reasons of docs/devices.md."""
+    """The same, after checking that each is among the reasons in docs/devices.md."""
     page = (Path(__file__).parents[2] / "docs" / "devices.md").read_text()
     table = page[page.index("| reason | detected by |") :].partition("\n\n")[0]
     known = [line.split("|")[1].strip(" `").partition(" n`")[0] for line in table.splitlines()[2:]]

@@ -1,4 +1,5 @@
-"""A database in virtual time for all seeds. Logging is off: a simulation keeps its own log."""
+"""A database in virtual time for all seeds. Logging is off, because a simulation keeps its own
+log."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from .database import Postgres
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def virtual_template(database_server: DatabaseServer) -> AsyncIterator[str]:
-    """Name of a migrated database in virtual time: a migration takes more CPU than most of these
-    tests."""
+    """The name of a migrated database in virtual time: a migration takes more CPU time than most of
+    these tests."""
     async with database_server.new_database() as dsn:
         await Postgres.prepare(dsn)
         yield urlsplit(dsn).path.removeprefix("/")

@@ -3,8 +3,9 @@
 ``now()`` is the virtual clock: a schema ``sim`` before ``pg_catalog`` in the search path has a
 function of that name, so statements and column defaults are the shipped ones. Statements run one
 after the other over one connection. A transaction can be kept open while other managers use a
-second one: a statement that waits for a lock of it makes it commit, and is then evaluated again by
-Postgres, as READ COMMITTED demands. A third connection observes the waits, and what is committed.
+second one: a statement that waits for one of its locks makes it commit, and Postgres then evaluates
+that statement again, as READ COMMITTED requires. A third connection observes the waits and the
+commits.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from moorage.manager.store.database.queries import SQL
 from .records import RECORDED, TRIGGERS
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-# Settings of each connection. A copy of a database does not have the settings of its template.
+# Settings for each connection. A copy of a database does not have the settings of its template.
 SETTINGS = {"search_path": "sim, public, pg_catalog", "sim.now": EPOCH.isoformat()}
-# Faults at one statement of an operation: before it, or after it took effect and before its result
+# Faults in one statement of an operation: before it, or after it took effect but before its result
 # arrived.
 CRASH_BEFORE, CRASH_AFTER, DISCONNECT_BEFORE, DISCONNECT_AFTER, PAUSE_BEFORE, PAUSE_AFTER = range(6)
 CRASH = (CRASH_BEFORE, CRASH_AFTER)
@@ -47,7 +48,8 @@ FAULT_NAMES = (
 )  # fmt: skip
 
 
-# Statements under a leader's term: the position of the term, or of one for each row.
+# Statements under a leader's term: the position of the term parameter, or of the parameter with one
+# term for each row.
 _TERMS = {
     "session_transition": 18,
     "agents_mark_silent": 4,
@@ -56,7 +58,7 @@ _TERMS = {
 }
 
 
-# In an order in which rows can be deleted.
+# Ordered so that rows can be deleted.
 TABLES = (
     "pipeline_steps", "pipelines", "templates", "session_dependencies", "session_history", "allocations",
     "replaced_kernels", "kernels", "sessions", "endpoints", "agent_slots", "agents", "leases", "managers",
@@ -76,10 +78,10 @@ class ManagerCrashed(Exception):
 
 
 class Operation:
-    """One operation of a manager, such as a loop's run. ``fault`` happens at statement ``at``. A
+    """One manager operation, such as a run of a loop. ``fault`` happens in statement ``at``. A
     paused operation waits for ``resume`` (SIGSTOP, a long garbage collection) and continues with
-    what it had read. ``meanwhile``: what other managers do while the transaction of writing
-    statement ``open_at`` is open (0: the first)."""
+    the data that it had read. ``meanwhile``: the actions of other managers while the transaction of
+    writing statement ``open_at`` is open (0 means the first)."""
 
     def __init__(self, label: str, fault: int | None = None, at: int = 0) -> None:
         self.label = label
@@ -103,8 +105,8 @@ CURRENT: ContextVar[Operation | None] = ContextVar("operation", default=None)
 
 @dataclass
 class OpenTransaction:
-    """A transaction whose statement has run. ``owner``: the manager whose connections wait for
-    it."""
+    """A transaction whose statement has run. ``owner``: the manager to which the waiting
+    connections belong."""
 
     owner: SimulatedDatabase
     statement: str
@@ -113,8 +115,8 @@ class OpenTransaction:
 
 
 class Postgres:
-    """The connections and the virtual time, in seconds since ``EPOCH``. The clock of the database
-    is ``offset`` seconds ahead of it. ``lock_waits``: how many statements have waited for an open
+    """The connections and the virtual time, in seconds since ``EPOCH``. The database's clock is
+    ``offset`` seconds ahead of it. ``lock_waits``: how many statements have waited for an open
     transaction."""
 
     def __init__(
@@ -134,7 +136,7 @@ class Postgres:
         self._open: OpenTransaction | None = None
         self.transactions_kept_open = 0
         self.lock_waits = 0
-        self.former_leaders: list[str] = []  # what former leaders have written
+        self.former_leaders: list[str] = []  # rows written by former leaders
 
         # statements whose commit has not reached the disk
         self._tail = 0
@@ -142,7 +144,7 @@ class Postgres:
 
     @staticmethod
     async def prepare(dsn: str) -> None:
-        """Migrate an empty database into virtual time, as a template of those that ``connect``
+        """Migrate an empty database into virtual time, as a template for those that ``connect``
         uses."""
         connection = await asyncpg.connect(dsn)
         name = await connection.fetchval("SELECT current_database()")
@@ -161,7 +163,7 @@ class Postgres:
 
     @classmethod
     async def connect(cls, dsn: str) -> Postgres:
-        """``dsn``: of a copy of what ``prepare`` has made."""
+        """``dsn``: for a copy of the database that ``prepare`` has made."""
         # Each statement of a simulation is prepared and planned once.
         connections = [
             await asyncpg.connect(
@@ -180,7 +182,7 @@ class Postgres:
     async def fetch(
         self, sql: str, *args: Any, durable: bool = True, owner: SimulatedDatabase | None = None
     ) -> list[Any]:
-        """A statement that is not ``durable`` is lost in a crash, unless a durable one has written
+        """A statement that is not ``durable`` is lost in a crash unless a durable one has written
         since."""
         if self._open is not None and self._open.owner is not owner:
             return await self._fetch_beside(sql, args)
@@ -203,8 +205,8 @@ class Postgres:
         owner: SimulatedDatabase,
         meanwhile: Callable[[], Awaitable[None]],
     ) -> list[Any]:
-        """Run a statement of ``owner``, then ``meanwhile``, and commit it after that, or when a
-        statement of another manager waits for it."""
+        """Run a statement of ``owner``, then ``meanwhile``, and commit the statement after that, or
+        as soon as another manager's statement waits for it."""
         async with self._lock:
             await self._write_tail()
             await self._set_time(self._connection)
@@ -227,7 +229,7 @@ class Postgres:
             return rows
 
     async def _fetch_beside(self, sql: str, args: tuple[Any, ...]) -> list[Any]:
-        """Run a statement while a transaction of another manager is open."""
+        """Run a statement while another manager's transaction is open."""
         async with self._second_lock:
             await self._set_time(self._second)
             statement = asyncio.ensure_future(self._second.fetch(sql, *args))
@@ -251,7 +253,7 @@ class Postgres:
             await self._connection.execute("COMMIT")
 
     async def _write_tail(self) -> None:
-        """The commits so far reach the disk."""
+        """All commits so far reach the disk."""
         if self._tail:
             await self._connection.execute("COMMIT")
             self._tail = 0
@@ -265,7 +267,7 @@ class Postgres:
             self._times[connection] = self.time, self.offset
 
     async def _run(self, sql: str, args: tuple[Any, ...], durable: bool) -> list[Any]:
-        if durable or not _writes(sql):  # with a tail, a durable statement only reads
+        if durable or not _writes(sql):  # if there is a tail, a durable statement only reads
             rows: list[Any] = await self._connection.fetch(sql, *args)
             return rows
 
@@ -280,7 +282,8 @@ class Postgres:
         return rows
 
     async def crash(self) -> int:
-        """Lose the statements whose commit has not reached the disk. Returns how many."""
+        """Lose the statements whose commit has not reached the disk. Returns the number of lost
+        statements."""
         async with self._lock:
             lost = self._tail
             self._tail = 0
@@ -411,7 +414,8 @@ class SimulatedDatabase(Database):
     def _meanwhile(
         self, operation: Operation | None, sql: str
     ) -> Callable[[], Awaitable[None]] | None:
-        """What other managers do before this statement commits; None: it commits at once."""
+        """The actions of other managers before this statement commits. None means that it commits
+        at once."""
         if operation is None or operation.meanwhile is None or not _writes(sql):
             return None
 
@@ -435,6 +439,6 @@ class SimulatedDatabase(Database):
 
 
 def draw_fault(rng: random.Random) -> tuple[int | None, int]:
-    """Fault and statement number; no fault for most operations."""
+    """The fault and the statement number; most operations have no fault."""
     kind = rng.choices([None, CRASH, DISCONNECT, PAUSE], [74, 6, 5, 15])[0]
     return (None, 0) if kind is None else (rng.choice(kind), rng.choice([0, 0, 1, 1, 1, 2, 3, 4]))

@@ -57,7 +57,7 @@ class Faults:
                 self.forgotten |= {k for k in node.runtime if k not in node.checkpoint}
 
             getattr(node, fault)()
-            for stream in self.streams:  # they break; reports in flight may still arrive
+            for stream in self.streams:  # they break, but reports in flight may still arrive
                 if stream.node is node:
                     stream.open = False
 
@@ -83,8 +83,8 @@ class Faults:
             if self.rng.random() < 0.7:
                 stream.up.clear()
         elif fault == "move" and stream.open and stream.node.up:
-            # This report is delayed: by then another manager serves the agent, and newer reports
-            # were applied.
+            # This report is delayed: by the time it arrives, another manager serves the agent and
+            # has applied newer reports.
             stream.send_report()
             stream.open = False
             stream.delayed_until = self.postgres.time + self.rng.choice([5, 10, 20])
@@ -106,9 +106,9 @@ class Faults:
             manager.database.crashed = True
 
     async def jump_clock(self, rng: random.Random) -> None:
-        """One kind of clock jumps in each seed. Every manager has seen the database's clock before
-        it jumps, and it is set right again if none leads: a jump that no manager survives can be
-        found by none."""
+        """In each seed, one kind of clock jumps. Every manager has seen the database's clock before
+        it jumps, and the clock is corrected if no manager leads, because no manager can detect a
+        jump that none survives."""
         faults = self.faults
         self.faults = False
         manager = rng.choice(self.managers)

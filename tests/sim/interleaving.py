@@ -1,8 +1,8 @@
-"""Interleaved transactions of the deterministic simulation: others act while a manager's
+"""Interleaved transactions in the deterministic simulation: other managers act while one manager's
 transaction is open.
 
-The seed decides which statements stay open, and what happens meanwhile. Other statements of the
-same manager wait: its loops share its writers.
+The seed determines which statements stay open, and what happens during that time. Other statements
+of the same manager wait, because its loops share its writers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .manager import ManagerProcess
 
 
 class Interleaving:
-    """``interleaving_rng``: set in the seeds in which transactions stay open. ``held``: the manager
+    """``interleaving_rng``: set in seeds in which transactions stay open. ``held``: the manager
     whose transaction is open."""
 
     rng: random.Random
@@ -41,7 +41,7 @@ class Interleaving:
         )
 
     def keep_open(self, manager: ManagerProcess, operation: Operation) -> None:
-        """Draw whether a transaction of this operation stays open, and which."""
+        """Draw whether one of this operation's transactions stays open, and which one."""
         rng = self.interleaving_rng
         if rng is None or self.held is not None or len(self.managers) < 2 or not self.faults:
             return
@@ -53,7 +53,7 @@ class Interleaving:
         self, rng: random.Random, manager: ManagerProcess, operation: Operation
     ) -> None:
         if not self.faults or self.held is not None:
-            return  # it was paused, and has resumed when transactions no longer stay open
+            return  # it was paused, and resumed after transactions had stopped staying open
 
         self.held = manager
         self.record(f"{manager.name}: {operation.label}: a transaction stays open")

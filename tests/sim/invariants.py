@@ -11,7 +11,8 @@ from .ledger_truth import compare
 from .manager import LOST_GRACE_S, SUSPECT_AFTER_S, ManagerProcess
 from .node import Node, Violation
 
-# Transitions for a passed deadline, with the virtual time that the session had spent in its status.
+# Transitions caused by a passed deadline, with the virtual time that the session had spent in its
+# status.
 _EARLY = """
 SELECT * FROM (
     SELECT s.name, h.event, h.from_status, h.reason, h.detail, m.time - e.time AS spent_s, CASE
@@ -35,7 +36,7 @@ SELECT * FROM (
 
 
 class Invariants:
-    """``lost_node``: a node that never returns. ``acknowledged``: ids of the sessions whose
+    """``lost_node``: a node that never returns. ``acknowledged``: the ids of sessions whose
     creation was confirmed."""
 
     postgres: Postgres
@@ -54,12 +55,12 @@ class Invariants:
         raise NotImplementedError
 
     async def check_always(self, grace_s: float) -> None:
-        """Checks that hold at any time, faults included."""
-        # A manager process of its own: no fault injection, and no crash.
+        """Checks that must hold at any time, including during faults."""
+        # A separate manager process: no fault injection, and no crash.
         observer = ManagerProcess("observer", self.postgres, self.id_rng)
         found = await observer.store.integrity.check(grace_s=grace_s)
 
-        # Kernels that the database does not know are a finding, not a fault: they follow from a
+        # Kernels that the database does not have are a finding, not a fault: they result from a
         # restore.
         discrepancies = [d for d in found if d.check != "unknown"]
         if discrepancies:
@@ -83,14 +84,14 @@ class Invariants:
             raise Violation(self.postgres.former_leaders[0])
 
     async def check_ledger(self) -> None:
-        """Every kernel is charged once, for the time that it ran."""
+        """Every kernel is charged once, for the time during which it ran."""
         changes = await self.postgres.fetch("SELECT * FROM sim.changes ORDER BY n")
         compare(
             changes, await self.postgres.fetch("SELECT kernel_id, began_at, ended_at FROM ledger")
         )
 
     async def check_durations(self) -> None:
-        """Whatever the clocks did: no agent is LOST too early, and no deadline passes too early."""
+        """No agent is LOST too early, and no deadline passes too early, whatever the clocks did."""
         for row in await self.postgres.fetch(
             "SELECT * FROM sim.losses WHERE silent_s < $1", SUSPECT_AFTER_S + LOST_GRACE_S
         ):
@@ -99,8 +100,8 @@ class Invariants:
             raise Violation(f"session {row['name']} passed its deadline early: {dict(row)}")
 
     async def check_places(self) -> None:
-        """Work is placed on agents that can take it. Where transactions interleave, an agent may
-        become unable to while a placement waits."""
+        """Work is placed on agents that can accept it. If transactions interleave, an agent may
+        become unable to do so while a placement waits."""
         if self.interleaving_rng is not None:
             return
         for row in await self.postgres.fetch("SELECT * FROM sim.misplaced"):
@@ -109,7 +110,7 @@ class Invariants:
             )
 
     async def check_quota(self) -> None:
-        """Whoever leads, no more sessions are placed than the quota of the group allows."""
+        """No more sessions are placed than the group's quota allows, whichever manager leads."""
         rows = await self.postgres.fetch(
             "SELECT name FROM sessions "
             "WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING', 'TERMINATING')"
@@ -118,7 +119,8 @@ class Invariants:
             raise Violation(f"more than {self.quota} are placed: {[row['name'] for row in rows]}")
 
     async def check_gone_kernels(self) -> None:
-        """A kernel that is stored as ended does not run: nothing but its end ends a kernel."""
+        """A kernel that is stored as ended does not run: a kernel is stored as ended only after it
+        has ended."""
         rows = await self.postgres.fetch(
             "SELECT id, agent_id, reason, coalesce(observed, status) AS state FROM kernels "
             "WHERE status IN ('TERMINATED', 'ERROR')"
@@ -132,13 +134,14 @@ class Invariants:
                     )
 
     def check_orders(self) -> None:
-        """After the faults: agents obey their orders."""
+        """After the faults, agents obey their orders."""
         for node in self.nodes:
             if self.postgres.time - node.refused_at < 100:
                 raise Violation(f"{node.name} refuses orders that are older than those it has seen")
 
     async def check_clusters(self) -> None:
-        """All kernels of an attempt are placed or none: on one agent, or each on its own."""
+        """Either all kernels of an attempt are placed or none: on one agent, or each on a different
+        one."""
         rows = await self.postgres.fetch(
             "SELECT s.name, k.attempt, s.spec #>> '{cluster,mode}' AS mode, "
             "(s.spec #>> '{cluster,size}')::int AS size, count(k.agent_id) AS placed, "
@@ -151,7 +154,7 @@ class Invariants:
                 raise Violation(f"a cluster is partly placed: {dict(row)}")
 
     async def check_shared_runs(self) -> None:
-        """A session that shares a run has none of its own, and equal requests that share run
+        """A session that shares a run has no run of its own, and equal requests that share run only
         once."""
         for row in await self.postgres.fetch(
             "SELECT s.name, k.status FROM sessions s JOIN kernels k ON k.session_id = s.id "
@@ -170,8 +173,8 @@ class Invariants:
             raise Violation(f"equal requests run at once: {row['names']}")
 
     async def check_mirrors(self) -> None:
-        """After the faults: what shares a run that has ended has ended as it did, unless it was
-        stopped."""
+        """After the faults, sessions that share an ended run have ended in the same way, unless
+        they were stopped."""
         rows = await self.postgres.fetch(
             "SELECT s.name, s.status, s.reason, s.result, o.name AS of, o.status AS of_status, "
             "o.result AS of_result FROM sessions s JOIN sessions o ON o.id = s.adopted_from "
@@ -184,7 +187,7 @@ class Invariants:
                 raise Violation(f"a session that shares a run did not end as it: {dict(row)}")
 
     async def check_kernels(self) -> None:
-        """After the faults: kernels that run are wanted, and kernels that are RUNNING run."""
+        """After the faults, running kernels are wanted, and kernels that are RUNNING really run."""
         rows = await self.postgres.fetch("SELECT id, status FROM kernels WHERE status <> 'PENDING'")
         statuses = {row["id"]: Status(row["status"]) for row in rows}
         alive = {
@@ -204,7 +207,7 @@ class Invariants:
                 raise Violation(f"kernel {kernel_id} is RUNNING, and runs on no node")
 
     async def check_sessions(self) -> None:
-        """After the faults: every pending session can still start, and every ended one has a
+        """After the faults, every pending session can still start, and every ended one has a
         reason."""
         rows = await self.postgres.fetch(
             "SELECT s.name, s.status, s.hold, s.reason, s.attempt, s.deadline_at FROM sessions s "
@@ -227,7 +230,7 @@ class Invariants:
             raise Violation(f"sessions ended without a reason: {[row['name'] for row in ended]}")
 
     async def check_lost_agents(self) -> None:
-        """Sessions end with their lost agent, unless their spec says otherwise."""
+        """Sessions end when their agent is lost, unless their spec says otherwise."""
         rows = await self.postgres.fetch(
             "SELECT s.name FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt "
             "JOIN agents a ON a.id = k.agent_id WHERE a.status = 'LOST' "
@@ -238,7 +241,7 @@ class Invariants:
             raise Violation(f"sessions go on without their agent: {[row['name'] for row in rows]}")
 
     async def check_nothing_remains(self) -> None:
-        """After everything was stopped: no session is live and nothing is allocated."""
+        """After everything was stopped, no session is live and nothing is allocated."""
         live = await self.postgres.fetch(
             "SELECT name, status FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
         )

@@ -1,9 +1,9 @@
 """Truth about the ledger: what every kernel must be charged, by replaying a log of what was stored.
 
-The log is written by triggers of the simulation, in the order of the changes. Each entry has the
-transaction that made it and those that it saw: one that ends a kernel goes by the contact with its
-agent that it saw, and not by one that another transaction was about to commit. The replay knows the
-rules from ``docs/usage.md``, and nothing of the triggers that write the ledger.
+The simulation's triggers write the log, in the order of the changes. Each entry has the transaction
+that made it and those that it saw: a transaction that ends a kernel uses the last agent contact
+that it saw, and not one that another transaction was about to commit. The replay uses the rules in
+``docs/usage.md``, and shares nothing with the triggers that write the ledger.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CREATE TRIGGER record_agent AFTER INSERT OR UPDATE ON agents FOR EACH ROW EXECUT
 
 @dataclass(frozen=True)
 class _Agent:
-    """As it was after a change. ``made_by``: the transaction."""
+    """A row as it was after a change. ``made_by``: the transaction."""
 
     made_by: int = 0
     status: str = ""
@@ -63,7 +63,7 @@ class _Kernel:
 class Truth:
     agents: dict[str, list[_Agent]] = field(default_factory=dict)
     kernels: dict[str, _Kernel] = field(default_factory=dict)
-    attempts: dict[str, int] = field(default_factory=dict)  # of sessions, the latest
+    attempts: dict[str, int] = field(default_factory=dict)  # the sessions' latest rows
 
     def see(self, row: Any) -> None:
         {"agent": self._agent, "session": self._session, "kernel": self._kernel}[row["kind"]](row)
@@ -79,12 +79,13 @@ class Truth:
         states.append(agent)
 
     def _agent_seen_by(self, row: Any, agent_id: str) -> _Agent:
-        """The agent as the transaction of ``row`` saw it."""
+        """The agent as seen by the transaction of ``row``."""
         return next(state for state in reversed(self.agents[agent_id]) if _saw(row, state.made_by))
 
     def _session(self, row: Any) -> None:
-        """What an attempt leaves on a silent agent when it ends is charged up to the last contact.
-        What it left on an agent that is silent later is charged when its end is known."""
+        """Kernels that an attempt leaves on a silent agent when it ends are charged up to the last
+        contact. Kernels that it left on an agent that falls silent later are charged once their end
+        is known."""
         latest = self.attempts.get(row["id"], 1)
         self.attempts[row["id"]] = row["attempt"]
         if row["status"] not in _ENDED and row["attempt"] == latest:
@@ -117,7 +118,7 @@ class Truth:
             kernel.ended_at = row["at"]
 
     def charges(self) -> dict[str, tuple[datetime, datetime]]:
-        """From when to when each kernel that has ended is charged."""
+        """The period for which each ended kernel is charged."""
         found = {}
         for kernel_id, kernel in self.kernels.items():
             if kernel.ended_at is not None:
@@ -129,9 +130,9 @@ class Truth:
 
 
 def _saw(row: Any, transaction: int) -> bool:
-    """Whether the transaction of ``row`` is this one, or saw what it did. ``row["saw"]`` is a
-    snapshot of Postgres: the first that ran, the first that had not begun, and those between that
-    ran."""
+    """Whether the transaction of ``row`` is this one or saw its effects. ``row["saw"]`` is a
+    Postgres snapshot: the first transaction that was running, the first that had not begun, and the
+    running ones in between."""
     first_running, first_unborn, running = row["saw"].split(":")
     if transaction == row["made_by"] or transaction < int(first_running):
         return True
@@ -139,8 +140,7 @@ def _saw(row: Any, transaction: int) -> bool:
 
 
 def compare(changes: list[Any], records: list[Any]) -> int:
-    """Returns how many kernels were charged. Raises ``Violation`` where the ledger says something
-    else."""
+    """Returns how many kernels were charged. Raises ``Violation`` if the ledger differs."""
     truth = Truth()
     for row in changes:
         truth.see(row)

@@ -1,4 +1,4 @@
-"""Manager of the deterministic simulation: the real loops over the real store, run one at a time.
+"""A manager in the deterministic simulation: the real loops over the real store, run one at a time.
 
 A manager can crash, lose its database connection or be paused at any statement.
 """
@@ -43,7 +43,7 @@ _METRICS = ManagerMetrics()
 
 
 class SkewedClock(ManualClock):
-    """The virtual time. The wall clock is off by ``skew`` seconds; the monotonic one has leapt
+    """The virtual time. The wall clock is off by ``skew`` seconds; the monotonic clock has leapt
     ``leaps`` seconds forward."""
 
     def __init__(self, time: Callable[[], float], rng: random.Random) -> None:
@@ -65,8 +65,8 @@ class SkewedClock(ManualClock):
 
 @dataclass(eq=False)
 class Stream:
-    """One connection of an agent to a manager, with the messages in flight. ``open``: from the
-    agent's view. Messages of a broken stream may still arrive. Each end has its own synchronization
+    """One connection of an agent to a manager, with the messages in flight. ``open``: as the agent
+    sees it. Messages of a broken stream may still arrive. Each end has its own synchronization
     state, as in production.
     """
 
@@ -80,9 +80,9 @@ class Stream:
     orders: OrdersReceiver = field(default_factory=OrdersReceiver)
     orders_wanted: bool = False
     number: int = 0
-    delayed_until: float = 0.0  # reports in flight arrive no earlier
-    served: bool = False  # its first report was applied: orders may be sent
-    busy: bool = False  # a report is being applied; a stream applies one at a time
+    delayed_until: float = 0.0  # reports in flight do not arrive earlier
+    served: bool = False  # its first report was applied, so orders may be sent
+    busy: bool = False  # a report is being applied; a stream applies only one at a time
 
     def send_report(self) -> None:
         """The agent sends its state."""
@@ -93,7 +93,7 @@ class Stream:
         self.up.append(self.reports.next_message(report))
 
     def receive(self, message: Orders | OrdersDelta | FullReportRequest | Contact) -> None:
-        """The agent receives a message of the manager."""
+        """The agent receives a message from the manager."""
         if isinstance(message, Contact):
             self.node.renew_leases(message.sent_at)
             return
@@ -148,8 +148,8 @@ class ManagerProcess:
         return self.database.crashed
 
     async def execute(self, operation: Operation, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run until the operation is done, paused or crashed. Its result; None if the caller does
-        not learn it."""
+        """Run until the operation is done, paused or crashed. Returns its result, or None if the
+        caller does not learn it."""
         token = CURRENT.set(operation)
         operation.task = asyncio.get_running_loop().create_task(work, name=operation.label)
         CURRENT.reset(token)
@@ -188,7 +188,7 @@ class ManagerProcess:
         while self.paused:
             await self.resume(self.paused[0])
 
-    # The link: what ``rpc/agent_link.py`` does between gRPC and its own state.
+    # The link, which does the work of ``rpc/agent_link.py`` between gRPC and its own state.
 
     async def apply_report(self, stream: Stream, wire: agent_pb2.Report) -> None:
         stream.busy = True
@@ -204,13 +204,13 @@ class ManagerProcess:
                 stream.agent_stream, message
             ):
                 self.disconnect(stream)
-        except (StoreUnavailable, StreamRefused):  # also if the first report was lost
+        except (StoreUnavailable, StreamRefused):  # even if the first report was lost
             self.disconnect(stream)
         finally:
             stream.busy = False
 
     def send_orders(self, stream: Stream) -> None:
-        """Send what was offered to the stream."""
+        """Send the items that were offered to the stream."""
         agent_stream = stream.agent_stream
         if (
             agent_stream is None

@@ -1,9 +1,9 @@
-"""Node of the deterministic simulation: an agent's real ``reconcile`` over simulated kernels, in
+"""A node in the deterministic simulation: an agent's real ``reconcile`` over simulated kernels, in
 virtual time.
 
 The agent follows the rules of ``agent/kernel``: it writes the checkpoint before it starts anything,
-never starts a kernel of the checkpoint again, and reports an end until the order is withdrawn.
-Unlike the fleet simulator's agent it is killed between these steps, and sees its kernels only when
+never restarts a kernel that is in the checkpoint, and reports an end until the order is withdrawn.
+Unlike the fleet simulator's agent, it is killed between these steps, and sees its kernels only when
 it is stepped.
 """
 
@@ -58,8 +58,8 @@ class NodeKernel:
         return self.simulated.alive
 
     def advance(self, now: float) -> None:
-        """As its supervisor, which reads the newest contact when the lease has run out by the last
-        one."""
+        """Acts like its supervisor, which reads the newest contact when the lease has expired
+        according to the last one."""
         while self.lease is not None and self.alive and not self.lease_expired:
             ends_at = self.lease.contact + self.lease.seconds
             if ends_at > now:
@@ -84,7 +84,7 @@ def _contact(file: Path, default: float) -> float:
 
 
 class NodeClock(ManualClock):
-    """The virtual time, as time since the boot of the node."""
+    """The virtual time, as time since the node's boot."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         super().__init__()
@@ -97,8 +97,8 @@ class NodeClock(ManualClock):
 @dataclass
 class Entry:
     """A kernel in the agent's checkpoint, which survives the agent. ``started``: the runtime was
-    called. ``new``: this agent process created it. ``known``: it has taken a step with it, or seen
-    it."""
+    called. ``new``: this agent process created it. ``known``: this agent process has taken a step
+    with it or seen it."""
 
     spec: KernelSpec
     created_at: float
@@ -114,7 +114,7 @@ class Entry:
 @dataclass
 class Node:
     """``on_start`` is called before a kernel is started. ``holds_leases``: its supervisors end
-    kernels by their lease."""
+    kernels whose lease expires."""
 
     name: str
     gpus: int
@@ -128,15 +128,15 @@ class Node:
     cpu: int = 8000
     incarnation: str = ""
     identity: str = ""
-    stream: int = 0  # the number of its newest stream, stored with its identity
+    stream: int = 0  # the number of its newest stream, which is stored with its identity
     applied_generation: int = 0  # by this process
-    newest_generation: int = 0  # seen, in the checkpoint
+    newest_generation: int = 0  # seen, and in the checkpoint
     refused_at: float = -1000.0  # when it last refused orders
     orders: dict[KernelId, KernelSpec] | None = None
     checkpoint: dict[KernelId, Entry] = field(default_factory=dict)
     runtime: dict[KernelId, NodeKernel] = field(default_factory=dict)
-    unknown: set[KernelId] = field(default_factory=set)  # in the runtime, and not in the checkpoint
-    listed: bool = True  # the runtime has said which kernels it has, since the agent's start
+    unknown: set[KernelId] = field(default_factory=set)  # in the runtime, but not in the checkpoint
+    listed: bool = True  # the runtime has listed its kernels since the agent started
 
     def __post_init__(self) -> None:
         self.incarnation = self.new_id()
@@ -162,7 +162,8 @@ class Node:
         self.runtime.clear()
 
     def lose_checkpoint(self) -> None:
-        """The agent process is killed, and the checkpoint is lost with the newest generation."""
+        """The agent process is killed, and the checkpoint is lost along with the newest
+        generation."""
         self.crash()
         self.checkpoint.clear()
         self.newest_generation = 0
@@ -220,7 +221,7 @@ class Node:
             kernel.simulated.hung = False
 
     def programs(self) -> dict[KernelId, KernelSpec]:
-        """The kernels whose programs run now, whether an agent knows of them or not."""
+        """The kernels whose programs are running, whether an agent knows about them or not."""
         for kernel in self.runtime.values():
             kernel.advance(self.now())
         return {
@@ -253,9 +254,9 @@ class Node:
 
     def renew_leases(self, sent_at: int) -> None:
         """A manager has stored the report with this ``sent_at``."""
-        self.programs()  # a lease that has run out before does not come back
+        self.programs()  # a lease that has already expired does not come back
         self.leases.renew(sent_at)
-        self.step()  # kernels may have waited for it
+        self.step()  # kernels may have been waiting for it
 
     def report(self) -> Report:
         devices = tuple(
@@ -289,7 +290,7 @@ class Node:
     # Progress.
 
     def step(self) -> None:
-        """Advance the kernels by the time passed; then the agent observes them and reconciles."""
+        """Advance the kernels by the elapsed time; then the agent observes them and reconciles."""
         self.programs()
         if not self.up:
             return

@@ -77,7 +77,7 @@ class _Run:
         return self.ended and not self.skipped and self.result != "SUCCESS"
 
     def meets(self, condition: str) -> bool | None:
-        """None: it is too early to tell."""
+        """None means that it is too early to tell."""
         if not self.ended:
             return None
         met = {
@@ -90,7 +90,7 @@ class _Run:
 
 @dataclass
 class PipelineTruth:
-    """``runs``: of each step, or element of an array, the latest last."""
+    """``runs``: the runs of each step or array element, the latest last."""
 
     name: str
     steps: Mapping[str, Step]
@@ -104,7 +104,7 @@ class PipelineTruth:
         return [(step, index) for index in range(found.first, found.last + 1)]
 
     def see(self, changes: list[Any]) -> None:
-        """The changes of one transaction that made runs, or one change of a status."""
+        """The changes in one transaction that created runs, or one status change."""
         if changes[0]["kind"] == "run":
             self._see_runs({(row["step"], row["index"]): row for row in changes})
             return
@@ -133,7 +133,7 @@ class PipelineTruth:
                 )
 
     def _to_rerun(self) -> set[Item]:
-        """What failed or was stopped, and what has ended of all that comes after it."""
+        """The steps that failed or were stopped, and the ended ones among all that follow them."""
         again = {item for item, runs in self.runs.items() if runs[-1].failed}
         reached = {step for step, _ in again}
         while (
@@ -184,7 +184,7 @@ class PipelineTruth:
             raise Violation(f"{self.name}: {running} run at once, and {at_once} of them may")
 
     def waiting_in_vain(self) -> list[tuple[Item, str]]:
-        """Pending steps of which a condition has failed for good, with their sessions."""
+        """Pending steps with a condition that has failed for good, with their sessions."""
         return [
             (item, runs[-1].session_id)
             for item, runs in self.runs.items()
@@ -194,7 +194,7 @@ class PipelineTruth:
 
 
 def replay(pipelines: Mapping[str, PipelineSpec], changes: list[Any]) -> dict[str, PipelineTruth]:
-    """By id. Raises ``Violation`` for what must not have happened."""
+    """The pipelines by id. Raises ``Violation`` for events that must not have happened."""
     truths = {
         key: PipelineTruth(spec.name, {step.name: step for step in spec.steps})
         for key, spec in pipelines.items()

@@ -1,4 +1,4 @@
-"""Pipelines and templates of the deterministic simulation: users who submit, retry and stop at
+"""Pipelines and templates in the deterministic simulation: users submit, retry and stop them at
 random."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ USER = Scope.system("user")
 
 
 class Pipelines:
-    """``pipeline_rng``: set in the seeds that have them. ``versions``: templates, as they were
+    """``pipeline_rng``: set in seeds that have pipelines. ``versions``: the templates as
     confirmed."""
 
     pipeline_rng: random.Random | None
@@ -123,13 +123,14 @@ class Pipelines:
             self.acknowledged.add(view.id)
 
     async def check_pipelines(self) -> dict[str, PipelineTruth]:
-        """Steps begin, are skipped and run again as the pipeline says."""
+        """Steps start, are skipped and run again as the pipeline specifies."""
         rows = await self.postgres.fetch("SELECT id::text, spec FROM pipelines")
         found = {row["id"]: PipelineSpec.model_validate(row["spec"]) for row in rows}
         return replay(found, await self.postgres.fetch("SELECT * FROM sim.steps ORDER BY n"))
 
     async def check_pipelines_ended(self) -> None:
-        """After the faults: no step waits for what cannot be, unless it is to."""
+        """After the faults, no step waits for something that cannot happen, unless it is supposed
+        to."""
         patient = await self.postgres.fetch(
             "SELECT id::text FROM sessions WHERE spec ->> 'dependency_failed' = 'wait'"
         )
@@ -140,8 +141,7 @@ class Pipelines:
                     raise Violation(f"{truth.name}: {item} waits, and a condition has failed")
 
     async def check_templates(self) -> None:
-        """Versions are numbered without gaps and never change, and sessions are what their version
-        makes."""
+        """Versions are numbered without gaps and never change, and sessions match their version."""
         rows = await self.postgres.fetch(
             "SELECT name, version, body FROM templates ORDER BY version"
         )
@@ -181,7 +181,7 @@ async def _retry(
     drawn: list[SessionSpec],
     meanwhile: Callable[[], Awaitable[None]],
 ) -> None:
-    """As ``POST /v1/pipelines/{ref}/retry``; programs may end otherwise in the new run."""
+    """Like ``POST /v1/pipelines/{ref}/retry``; programs may end differently in the new run."""
     store = manager.store.pipelines
     found = await store.get(USER, name)
     rows = {(row.step, row.index): row for row in await store.steps(found.id)}

@@ -1,6 +1,6 @@
-"""Programs of the deterministic simulation: counts them, and destroys the nodes that they run on.
+"""Programs in the deterministic simulation: counts them, and destroys the nodes on which they run.
 
-A program is that of a session, whatever the attempt and the kernel id.
+A program belongs to a session, whatever the attempt and the kernel id.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .node import Node, Violation
 
 
 def program(spec: KernelSpec) -> tuple[SessionId, str]:
-    """A session's program, whatever the attempt."""
+    """A session's program in any attempt."""
     return spec.session_id, spec.cluster.hostname if spec.cluster else "main1"
 
 
 class Programs:
-    """``forgotten``: kernels that their node can no longer know."""
+    """``forgotten``: kernels that their node can no longer know about."""
 
     rng: random.Random
     postgres: Postgres
@@ -63,7 +63,7 @@ class Programs:
                     raise Violation(f"a program runs twice: {spec.session_name}, {kernels}")
 
     async def preempt_session(self) -> None:
-        """As for a session of higher priority, or a drain."""
+        """As for a session with a higher priority, or for a drain."""
         rows = await self.postgres.fetch(
             "SELECT id, name FROM sessions WHERE status IN ('SCHEDULED', 'CREATING', 'RUNNING') ORDER BY name"
         )
@@ -82,14 +82,14 @@ class Programs:
         )
 
     async def replace_node(self) -> None:
-        """An administrator replaces a node whose agent is not there, and declares the old one
+        """An administrator replaces a node whose agent is away, and declares the old one
         destroyed."""
         missing = [node for node in self.nodes if not node.up]
         if missing:
             await self.declare_destroyed(self.rng.choice(missing))
 
     async def replace_nodes(self) -> None:
-        """After the faults: nodes that never return, and those that returned as another agent."""
+        """After the faults: nodes that never return, and nodes that returned as another agent."""
         rows = await self.postgres.fetch("SELECT id, identity FROM agents")
         known = {row["id"]: row["identity"] for row in rows}
         for node in [*self.nodes, *([self.lost_node] if self.lost_node else [])]:

@@ -1,12 +1,12 @@
-"""Records of the simulation: what its triggers keep beside the tables of managers."""
+"""The simulation's records, which its triggers keep beside the managers' tables."""
 
 from __future__ import annotations
 
 from .ledger_truth import RECORD_CHANGES
 from .pipeline_truth import RECORD_STEPS
 
-# The virtual time of every transition and of every contact with an agent, beside the timestamps
-# that the database gives them.
+# The virtual time of every transition and every contact with an agent, in addition to the
+# database's timestamps.
 RECORD_TIMES = """
 CREATE TABLE sim.moves (session_id uuid, revision int, time float8, PRIMARY KEY (session_id, revision));
 CREATE FUNCTION sim.record_time() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -1,5 +1,5 @@
-"""Faults of the database in the deterministic simulation: restore of an older state, and loss of
-the commits that did not wait for the disk."""
+"""Database faults in the deterministic simulation: a restore of an older state, and the loss of
+commits that did not wait for the disk."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from .records import KEPT
 
 @dataclass(frozen=True)
 class Backup:
-    """The rows of each table, the generation, and the sessions whose creation had been
-    confirmed."""
+    """The rows of each table, the generation, and the sessions with a confirmed creation."""
 
     tables: dict[str, Any]
     generation: int
@@ -36,8 +35,8 @@ async def _columns(postgres: Postgres, table: str) -> str:
 
 
 class Restores:
-    """``restore_rng``: set in the seeds in which a backup is taken and restored. ``keep_unknown``:
-    whether managers keep kernels that the database does not know. ``seen_before_restore``: the
+    """``restore_rng``: set in seeds in which a backup is taken and restored. ``keep_unknown``:
+    whether managers keep kernels that the database does not have. ``seen_before_restore``: the
     newest generation of each node at that time."""
 
     postgres: Postgres
@@ -85,10 +84,10 @@ class Restores:
         return Backup(tables, row["last_value"], frozenset(self.acknowledged))
 
     async def _restore(self, backup: Backup) -> None:
-        """Every manager stops, the state of the backup is restored and prepared, and they start
+        """Every manager stops, the backup's state is restored and prepared, and the managers start
         again."""
         self.record("-- restore --")
-        await self.check_pipelines()  # what began until now, and is about to be lost
+        await self.check_pipelines()  # work that has started and is about to be lost
         self.seen_before_restore = {node.name: node.newest_generation for node in self.nodes}
         for manager in self.managers:
             await manager.crash()
@@ -102,7 +101,7 @@ class Restores:
             await self.postgres.fetch(f"DELETE FROM {table}")
 
         for table in (*reversed(TABLES), *KEPT):
-            if table in KEPT:  # what was restored has been recorded as new
+            if table in KEPT:  # the restored rows have been recorded as new
                 await self.postgres.fetch(f"DELETE FROM {table}")
 
             columns = await _columns(self.postgres, table)
@@ -118,7 +117,7 @@ class Restores:
         await self.restart_crashed()
 
     def check_generation(self, node: Node, message: object) -> None:
-        """Orders after a restore have higher generations than those that the node saw before it."""
+        """Orders after a restore have higher generations than the ones that the node saw before."""
         seen = self.seen_before_restore.get(node.name, 0)
         if isinstance(message, Orders | OrdersDelta) and message.generation <= seen:
             raise Violation(
@@ -127,7 +126,7 @@ class Restores:
             )
 
     async def end_unknown_kernels(self) -> None:
-        """An administrator has seen what the backup did not know, and has it ended."""
+        """An administrator has reviewed the kernels unknown to the backup, and has them stopped."""
         if self.restore_rng is None:
             return
         self.keep_unknown = False

@@ -1,9 +1,9 @@
 """Deterministic simulation: managers, nodes and users over one database, in virtual time, with
 faults.
 
-The same seed gives the same run. ``run`` takes ``STEPS`` random steps and checks the invariants
-between them; then the faults end, time passes, and every session must have reached a correct state;
-then everything is stopped, and nothing may remain.
+The same seed produces the same run. ``run`` takes ``STEPS`` random steps and checks the invariants
+between them. Then the faults end, time passes, and every session must have reached a correct state.
+Finally everything is stopped, and nothing may remain.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         self.scheduling_rng = random.Random(seed + 2) if seed % 3 == 0 else None
         self.log: list[str] = []
 
-        # In a third of the seeds one kind of clock jumps: that of the database, or those of
-        # managers.
+        # In a third of the seeds one kind of clock jumps: the database's or the managers'.
         self.clock_rng = random.Random(seed + 3) if seed % 3 == 1 else None
         self.restore_rng = random.Random(seed + 4) if seed % 3 == 2 else None
 
@@ -52,14 +51,14 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         # In a fifth of the seeds nodes hold leases, and most programs have one.
         self.lease_rng = random.Random(seed + 6) if seed % 5 == 3 else None
 
-        # In a quarter of the seeds users ask for the same again and again.
+        # In a quarter of the seeds users make the same requests again and again.
         self.reuse_rng = random.Random(seed + 7) if seed % 4 == 1 else None
-        # In a quarter of the seeds users submit pipelines, and start sessions from templates.
+        # In a quarter of the seeds users submit pipelines and start sessions from templates.
         self.pipeline_rng = random.Random(seed + 8) if seed % 4 == 3 else None
         self.pipelines: list[str] = []
         self.versions: dict[str, TemplateSpec] = {}
 
-        # In a quarter of the seeds few sessions may be placed at a time.
+        # In a quarter of the seeds only few sessions may be placed at a time.
         self.quota = 2 if seed % 4 == 2 else None
         self.held: ManagerProcess | None = None
         self.backup: Backup | None = None
@@ -72,7 +71,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
             self.new_manager(n) for n in range(count if self.interleaving_rng is None else 2)
         ]
         self.started_on: dict[KernelId, str] = {}
-        self.forgotten: set[KernelId] = set()  # their node can no longer know that they ran
+        self.forgotten: set[KernelId] = set()  # their node can no longer know that they have run
         self.nodes = [self.new_node(n) for n in range(self.rng.choice([1, 2, 2, 3]))]
         self.streams: list[Stream] = []
         self.acknowledged: set[str] = set()
@@ -103,8 +102,8 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
     # The run.
 
     async def run(self, steps: int = STEPS) -> None:
-        # Programs with a lease start and run on only where messages arrive in time, and a backup
-        # lacks only what has started meanwhile.
+        # Programs with a lease start and keep running only if messages arrive in time, and a backup
+        # lacks only the work that has started since.
         silences, calms = (1, 0) if self.lease_rng is None else (3, 5)
         calms = calms or 4 * (self.restore_rng is not None)
         actions = {
@@ -144,7 +143,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         await self.stop_everything()
 
     async def end(self) -> None:
-        """Crash all managers: nothing keeps running."""
+        """Crash all managers, so nothing keeps running."""
         for manager in self.managers:
             await manager.crash()
 
@@ -275,13 +274,13 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         self.notice_broken_streams()
 
     def notice_broken_streams(self) -> None:
-        """Managers notice that streams have broken, after what was on its way has arrived."""
+        """Managers notice broken streams after the messages in transit have arrived."""
         for stream in self.streams:
             if not (stream.open or stream.up or stream.busy or stream.manager.crashed):
                 stream.manager.disconnect(stream)
 
     async def expire_silent_agents(self) -> None:
-        """A manager runs for long enough without faults to declare silent agents LOST."""
+        """A manager runs long enough without faults to declare silent agents LOST."""
         manager = self.rng.choice(self.managers)
         self.record("no faults while silent agents expire")
         self.faults = False
@@ -335,7 +334,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
     # After the faults.
 
     async def end_faults(self) -> None:
-        """Paused operations resume, and crashed processes restart."""
+        """Paused operations resume and crashed processes restart."""
         self.record("-- faults end --")
         self.faults = False
         for manager in self.managers:
@@ -348,7 +347,8 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
             node.end_faults()
 
         if len(self.nodes) > 1 and self.rng.random() < 0.3:
-            # The node with most kernels: every session that ran there must report the loss.
+            # The node with the most kernels is lost: every session that ran there must report the
+            # loss.
             self.lost_node = max(self.nodes, key=lambda n: sum(k.alive for k in n.runtime.values()))
             self.nodes.remove(self.lost_node)
             self.lost_node.crash()
@@ -375,7 +375,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
                 await self.deliver_report(stream)
 
             if not stream.open:
-                stream.manager.disconnect(stream)  # its keepalives time out
+                stream.manager.disconnect(stream)  # the keepalives time out
 
         for manager in self.managers:
             await self.operate(manager, "leader", manager.leader.run_once)
@@ -403,7 +403,8 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
 
     async def converge(self) -> None:
         await self.end_unknown_kernels()
-        # Short steps first: only a manager that has run for long enough may declare an agent LOST.
+        # Short steps come first, because only a manager that has run long enough may declare an
+        # agent LOST.
         for seconds in (1, *(8,) * 9):
             await self.run_all(seconds)
 

@@ -1,4 +1,4 @@
-"""Guards against jumping clocks and former leaders. Each one, removed, is found by a named
+"""Guards against jumping clocks and former leaders. The removal of each is detected by a named
 violation."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DATABASE_AGREES = "(i.new <> 'LOST' OR a.last_seen <= now() - make_interval(secs
 
 
 def lose_by_database_clock(patch: Patch) -> None:
-    """Silence is the age of the last report, by the database's clock."""
+    """Silence is computed as the age of the last report by the database's clock."""
 
     def look(
         self: SilenceWatch, contacts: Iterable[AgentContact], sent: float, received: float
@@ -59,7 +59,7 @@ def lose_by_database_clock(patch: Patch) -> None:
 
 
 def lose_by_monotonic_clock(patch: Patch) -> None:
-    """A pause of the leader counts as silence, and the database's clock is not asked."""
+    """A pause of the leader is counted as silence, and the database's clock is not read."""
     real = SilenceWatch.__init__
 
     def init(self: SilenceWatch, limits: SilenceLimits) -> None:
@@ -80,8 +80,8 @@ def former_leader_moves_sessions(patch: Patch) -> None:
     change_sql(patch, "session_transition", condition, "TRUE")
 
 
-# The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or all.
-# Each search begins shortly before a seed that finds the violation.
+# The seeds to search: those in which the database's clock jumps, those in which monotonic clocks
+# leap, or all. Each search starts shortly before a seed that finds the violation.
 JUMPS = (4, 6)
 LATER_JUMPS = (16, 6)
 LEAPS = (1, 6)

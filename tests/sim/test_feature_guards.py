@@ -1,5 +1,5 @@
-"""Mutations of the guards of pipelines, of reuse and of the ledger. The simulation must detect each
-by the violation named."""
+"""Mutations of the guards for pipelines, reuse and the ledger. The simulation must detect each with
+the named violation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.manager.workloads import pipelines
 from .database import Postgres
 from .test_simulation import first_failure
 
-# The statement, a part of it, its replacement, the violation, and the seed with which to begin.
+# The statement, a part of it, its replacement, the violation, and the seed to start with.
 MUTATIONS = {
     "a step after a success begins after any end": (
         "pipeline_create", "SELECT d.session_id, d.depends_on, d.condition",
@@ -39,15 +39,15 @@ MUTATIONS = {
         "did not end as it", 9,
     ),
 }  # fmt: skip
-# What records what is charged, and the seed with which to begin.
+# The part that records charges, and the seed to start with.
 CHARGES = {
     "DROP TRIGGER sessions_charge_lost ON sessions": 17,
     "DROP TRIGGER agents_note_return ON agents": 63,
 }
 
 
-# Mutations in session_catalog.py and metering_catalog.py of tests/mutations, too, which tests/store
-# kills.
+# These mutations are also in session_catalog.py and metering_catalog.py of tests/mutations, where
+# tests/store kills them.
 KILLED_ELSEWHERE = {
     "a step after a success begins after any end",
     "a pending step does not wait for the new run",
@@ -91,7 +91,7 @@ async def test_an_array_without_its_limit_is_detected(
 
 
 async def test_a_skipped_step_that_should_have_run_is_detected(postgres: Postgres) -> None:
-    """A step after a failure is skipped as one after a success."""
+    """A step that should follow a failure is skipped like one that should follow a success."""
     await postgres.fetch(
         "CREATE OR REPLACE FUNCTION dependency_state(condition text, status text, result text) RETURNS text "
         "LANGUAGE sql IMMUTABLE AS $$ SELECT CASE "
@@ -105,8 +105,8 @@ async def test_a_skipped_step_that_should_have_run_is_detected(postgres: Postgre
 async def test_equal_requests_that_run_at_once_are_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two guards stand behind each other: the statement finds a live run, and the index refuses
-    another."""
+    """There are two guards, one behind the other: the statement finds a live run, and the index
+    refuses another."""
     await postgres.fetch("DROP INDEX sessions_shared_run")
     part = "i.policy IN ('live', 'both')"
     assert part in SQL["reuse_find"], "the statement has changed: adapt the mutation"
@@ -123,7 +123,7 @@ async def test_what_is_charged_wrongly_is_detected(postgres: Postgres, mutation:
 async def test_a_template_that_changes_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest version is overwritten in place of a new one."""
+    """The newest version is overwritten instead of adding a new one."""
     await postgres.fetch("DROP TRIGGER templates_keep_versions ON templates")
     monkeypatch.setitem(
         SQL,

@@ -1,4 +1,5 @@
-"""Mutations of what makes concurrent transactions safe: only interleaved transactions find them."""
+"""Mutations of the code that makes concurrent transactions safe: only interleaved transactions find
+them."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from .database import Postgres
 from .test_clock_guards import change_sql
 from .test_simulation import first_failure
 
-# Steps between the seeds whose transactions interleave. Each check begins shortly before one that
-# finds it.
+# The distance between seeds whose transactions interleave. Each check starts shortly before a seed
+# that finds the mutation.
 INTERLEAVED = 6
 
 

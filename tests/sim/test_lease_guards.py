@@ -1,6 +1,6 @@
-"""Mutations of the leases of kernels. The simulation must detect each by the violation named.
+"""Mutations of kernel leases. The simulation must detect each with the named violation.
 
-Each check begins shortly before a seed that finds it, and looks only at seeds whose nodes hold
+Each check starts shortly before a seed that finds it, and looks only at seeds whose nodes hold
 leases.
 """
 
@@ -19,7 +19,7 @@ LEASES = 5
 async def test_ending_leases_early_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They count as over as soon as the agent is silent."""
+    """They are considered over as soon as the agent is silent."""
     monkeypatch.setattr(LeasedKernel, "ends_within_s", property(lambda kernel: kernel.stop_grace_s))
     found = await first_failure(postgres, start=38, step=LEASES)
     assert "is stored as GONE" in found.splitlines()[-2], found

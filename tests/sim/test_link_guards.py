@@ -1,5 +1,5 @@
-"""Guards of the agent link, each removed once: the simulation must name the violation that it
-prevents."""
+"""Guards of the agent link. Each is removed once, and the simulation must name the violation that
+it prevents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .test_simulation import first_failure
 async def test_ending_kernels_that_are_still_ordered_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Orders that name a kernel are on their way, so that the agent starts it after it counted as
+    """Orders that name a kernel are in transit, so that the agent starts it after it was considered
     absent."""
     real = AgentStream.update
 
@@ -35,7 +35,7 @@ async def test_ending_kernels_that_are_still_ordered_is_detected(
 async def test_forgetting_what_is_absent_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kernel that must not run, and does not, is never released."""
+    """A kernel that must not run and does not run is never released."""
     real = AgentStream.update
 
     def mutated(stream: AgentStream, message: Report | ReportDelta, now: float) -> AgentUpdate:

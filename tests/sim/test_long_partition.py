@@ -1,5 +1,5 @@
-"""Partition of a node that heals after an hour, in virtual time: its agent and its programs
-continue alone, and the managers without them."""
+"""A node is partitioned for an hour of virtual time: its agent and programs continue alone, and the
+managers continue without them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .simulation import Simulation
 from .test_simulation import SEEDS, SQL_MUTATIONS, run_seed_of
 from .workload import simulated
 
-# Short steps first: only a manager that has run for long enough may declare an agent LOST.
+# Short steps come first, because only a manager that has run long enough may declare an agent LOST.
 HOUR_S = (*(8,) * 10, *(160,) * 22)
 CUT_OFF = "is cut off for an hour"
 STEPS_AFTER = 12
-# The grace of the checks: longer than a step.
+# The grace period of the checks, which is longer than a step.
 GRACE_S = 400
 COUNT = max(SEEDS // 20, 8)
 
 
 class LongPartition(Simulation):
     """After the random steps a node is cut off for an hour, and random steps follow once it is
-    back. ``came_back_with``: the kernels that had started there and whose programs still ran
-    then."""
+    back. ``came_back_with``: the kernels that had started there and whose programs were still
+    running."""
 
     came_back_with = 0
 
@@ -41,7 +41,7 @@ class LongPartition(Simulation):
         await super().end_faults()
 
     async def start_programs(self) -> None:
-        """That run on for as long as nobody stops them."""
+        """Programs that keep running until they are stopped."""
         self.faults = False
         for manager in self.managers:
             while manager.paused:
@@ -91,7 +91,7 @@ class LongPartition(Simulation):
 
 
 async def run_seeds(postgres: Postgres) -> int:
-    """The number of programs that ran on beyond the partition."""
+    """The number of programs that kept running beyond the partition."""
     back = 0
     for seed in range(COUNT):
         back += (await run_seed_of(LongPartition, seed, postgres)).came_back_with

@@ -1,5 +1,5 @@
-"""Mutations of the guards of one live attempt. The simulation must detect each by the violation
-named."""
+"""Mutations of the guards that ensure a single live attempt. The simulation must detect each with
+the named violation."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from moorage.manager.store.database.queries import SQL
 from .database import Postgres
 from .test_simulation import first_failure
 
-# The gate removes each of these guards alone: tests/mutations/catalog.py, killed by tests/store.
+# tests/mutations/catalog.py removes each of these guards alone, and tests/store kills those
+# mutations.
 pytestmark = pytest.mark.slow
 
-# Three guards stand behind each other: the planner holds the session, the statement does not place
-# it, and the index refuses it. So they are removed together.
+# There are three guards, one behind the other: the planner holds the session, the statement does
+# not place it, and the index refuses it. So they are removed together.
 NO_GUARD = {
     "pending_sessions": (
         "WHERE s.attempt > 1 AND e.session_id = s.id",
@@ -24,7 +25,7 @@ NO_GUARD = {
 }
 
 
-# Every session counts as one whose attempts may overlap. The index exempts those.
+# Every session is treated as one whose attempts may overlap. The index exempts those sessions.
 _OVERLAP = "coalesce(s.spec ->> 'overlap',{}CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END)"
 OVERLAP = {
     "pending_sessions": (_OVERLAP.format("\n" + " " * 26), "'allowed'"),

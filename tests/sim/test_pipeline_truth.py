@@ -1,4 +1,4 @@
-"""Truth about pipelines, told logs by hand."""
+"""Truth about pipelines, tested with handwritten logs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _BATCH = {"type": "batch", "command": ["true"], "resources": {"cpu": 1}}
 
 
 def log_of(*changes: tuple[str, int, str, bool]) -> list[dict[str, Any]]:
-    """Two elements of ``part`` after ``load``, and what happens to them: step, index, status,
-    whether its program has run when its placement is stored."""
+    """Two elements of ``part`` after ``load``, and their events: step, index, status, and whether
+    the program has run by the time its placement is stored."""
     made = [("load", -1), ("part", 0), ("part", 1)]
     rows: list[dict[str, Any]] = [
         {"transaction": 1, "kind": "run", "step": step, "index": index, "run": 1}
@@ -40,7 +40,7 @@ def judge(*changes: tuple[str, int, str, bool]) -> None:
 
 
 def judge_three(*changes: tuple[str, int, str, bool]) -> None:
-    """As ``judge``, with a third element of ``part``."""
+    """Like ``judge``, with a third element of ``part``."""
     part = {"name": "part", "after": ["load"], "array": "0-2%1", "spec": _BATCH}
     spec = {"name": "p", "steps": [{"name": "load", "spec": _BATCH}, part]}
     third = {"n": 0.5, "transaction": 1, "kind": "run", "step": "part", "index": 2, "run": 1}
@@ -58,7 +58,7 @@ def test_a_step_begins_after_what_it_waits_for() -> None:
 
 
 def test_a_step_that_has_run_does_not_begin() -> None:
-    """Its end comes to a restored database, which knows only then that it had begun."""
+    """Its end reaches a restored database, which only then learns that it had started."""
     judge(("part", 1, "SCHEDULED", True), ("part", 1, "TERMINATED", False), *LOADED)
 
 

@@ -1,6 +1,6 @@
-"""Mutations of what protects a restored database, and of commits that wait for the disk. The
-simulation must detect each by the violation named. Each check begins shortly before a seed that
-finds it."""
+"""Mutations of the code that protects a restored database, and of commits that wait for the disk.
+The simulation must detect each with the named violation. Each check starts shortly before a seed
+that finds it."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ async def test_acknowledging_commits_that_have_not_reached_the_disk_is_detected(
 async def test_repeating_generations_after_a_restore_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two guards stand behind each other: the restore raises the number, and so do the reports of
-    agents."""
+    """There are two guards, one behind the other: the restore raises the number, and so do agent
+    reports."""
     change_sql(monkeypatch, "restored", "(extract(epoch FROM now()) * 1000)::bigint", "1")
     monkeypatch.setattr(OrderStore, "note_generation", lambda store, seen: None)
     assert "after the restore of a backup" in await first_failure(postgres, start=2, step=3)
 
 
 class LostSteps(Simulation):
-    """The second step of a pipeline runs when a backup is restored that has both as pending. What
-    the agent knew of the first one is gone by then. ``node_restarts``: what it knows of the second
-    one, too."""
+    """The second step of a pipeline runs when a backup is restored that has both as pending. The
+    agent's knowledge of the first one is gone by then. ``node_restarts``: its knowledge of the
+    second one is also gone."""
 
     node_restarts = False
 
@@ -107,7 +107,7 @@ async def _history(postgres: Postgres, step: str) -> list[tuple[str, str]]:
 async def test_a_step_that_had_begun_ends_before_what_it_waited_for_runs_again(
     postgres: Postgres,
 ) -> None:
-    """It is not begun a second time."""
+    """It is not started a second time."""
     await run_seed_of(LostSteps, 2, postgres)
     events = await _history(postgres, "second")
     assert [event for event, _ in events] == ["created", "placed", "ready", "ended"]
@@ -125,7 +125,7 @@ async def test_a_step_that_begins_anew_after_a_restore_waits_for_its_conditions(
 async def test_beginning_a_step_anew_too_early_after_a_restore_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The restore loses what steps wait for."""
+    """The restore loses the sessions that steps wait for."""
     change_sql(
         monkeypatch,
         "restored",

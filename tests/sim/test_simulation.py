@@ -1,7 +1,7 @@
 """Deterministic simulation of hundreds of seeds, and mutations that it must detect.
 
-A failing seed prints its log, and the command that reproduces it. ``MOORAGE_SEEDS=1000``
-simulates as many, from ``MOORAGE_FIRST_SEED`` on.
+A failing seed prints its log and the command that reproduces it. ``MOORAGE_SEEDS=1000`` simulates
+that many, starting with ``MOORAGE_FIRST_SEED``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Simulated = TypeVar("Simulated", bound=Simulation)
 
 
 def parts(begin: int, end: int) -> list[range]:
-    """Parts of ``PART`` seeds or more, unless there is only one."""
+    """Parts with at least ``PART`` seeds, unless there is only one part."""
     count = max((end - begin) // PART, 1) if end > begin else 0
     bounds = [begin + (end - begin) * number // count for number in range(count)] + [end]
     return [range(first, last) for first, last in pairwise(bounds)]
@@ -86,7 +86,7 @@ async def test_seeds(postgres: Postgres, seeds: range) -> None:
 
 
 async def test_replay(postgres: Postgres) -> None:
-    """Print the log of the seed in ``MOORAGE_SEED``. A second run must give the same log."""
+    """Print the log of the seed in ``MOORAGE_SEED``. A second run must produce the same log."""
     seed = int(os.environ.get("MOORAGE_SEED", "7"))
     first = await run_seed(seed, postgres)
     print("\n".join(first.log))
@@ -121,8 +121,8 @@ SQL_MUTATIONS = {
 async def first_failure(
     postgres: Postgres, seeds: int = 400, *, start: int = 0, step: int = 1
 ) -> str:
-    """The first violation, which is printed with the number of seeds that it took; empty if there
-    is none."""
+    """The first violation, which is printed with the number of seeds needed to find it; empty if
+    there is none."""
     for count, seed in enumerate(range(start, start + seeds * step, step), 1):
         try:
             await run_seed(seed, postgres)
@@ -173,7 +173,7 @@ async def test_treating_an_omitted_kernel_as_gone_is_detected(
 async def test_recreating_an_exited_kernel_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent that creates a kernel again although its checkpoint has it."""
+    """An agent that creates a kernel again although it is in its checkpoint."""
     real = reconcile.reconcile
 
     def mutated(orders: Any, checkpoint: Any, observed: Any, *rest: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Workload of the deterministic simulation: users and administrators who call the API at random."""
+"""The workload of the deterministic simulation: users and administrators who call the API at
+random."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from .manager import ManagerProcess
 class Workload:
     rng: random.Random
     scheduling_rng: random.Random | None  # set in a third of the seeds
-    lease_rng: random.Random | None  # set in the seeds in which nodes hold leases
-    reuse_rng: random.Random | None  # set in the seeds in which equal requests share a run
+    lease_rng: random.Random | None  # set in seeds in which nodes hold leases
+    reuse_rng: random.Random | None  # set in seeds in which equal requests share a run
     managers: list[ManagerProcess]
     acknowledged: set[str]
     overlapping: set[str]  # names of sessions whose attempts may overlap
@@ -63,7 +64,8 @@ class Workload:
 
         options |= self.draw_scheduling_options(manager, kind)
         if kind == "batch" and self.lease_rng is not None and self.lease_rng.random() < 0.7:
-            # It runs for long, and does not survive a kill: a lease cannot end it otherwise.
+            # It runs for a long time and does not survive a kill, because otherwise a lease could
+            # not end it.
             script = replace(script, run_s=200, hangs=False)
             lease_s = self.lease_rng.choice([30, 120, 120])
             options |= {"retries": 2, "retry_backoff_s": 3, "timeout_s": None}
@@ -85,7 +87,7 @@ class Workload:
             self.acknowledged.add(view.id)
 
     def draw_equal_request(self, rng: random.Random, name: str) -> SessionSpec:
-        """One of three requests that differ in how they end."""
+        """One of three requests that end differently."""
         script = rng.choice(
             [
                 KernelScript(start_s=1, run_s=20),
@@ -177,5 +179,5 @@ class Workload:
 
 
 def simulated(script: KernelScript) -> list[str]:
-    """A command from which the simulated node reads the script."""
+    """A command that contains the script for the simulated node."""
     return ["script", json.dumps(asdict(script))]

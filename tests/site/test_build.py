@@ -1,4 +1,4 @@
-"""The site of the documents as MkDocs builds it, with its search. Run by ``make test-site``."""
+"""The documentation site as MkDocs builds it, with its search. Run by ``make test-site``."""
 
 from __future__ import annotations
 

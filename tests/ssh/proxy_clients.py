@@ -1,4 +1,4 @@
-"""OpenSSH's programs at the SSH address of a proxy, with keys of their own."""
+"""OpenSSH's programs against a proxy's SSH address, with their own keys."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SMALL = ("--resources", "cpu=0.1", "--resources", "mem=256MiB")
 
 
 class SshPlatform(Platform):
-    """``moorage up`` with SSH at its proxy."""
+    """``moorage up`` with SSH on its proxy."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.ssh_port = free_port()
         self.env["MOORAGE_PROXY__SSH_LISTEN"] = f"127.0.0.1:{self.ssh_port}"
-        # Each connection may meet another worker: keys, limits and the host key are those of the
+        # Each connection may reach a different worker: keys, limits and the host key belong to the
         # proxy.
         self.env["MOORAGE_PROXY__WORKERS"] = "2"
         self.env["MOORAGE_PROXY__SSH_MAX_LOGINS_PER_ADDRESS"] = "5"
 
     def new_key(self, name: str, *, registered: bool = True) -> Path:
-        """The private key file of a new key."""
+        """The private key file for a new key."""
         file = self.home / f"{name}.key"
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(file)]
         subprocess.run(command, check=True)

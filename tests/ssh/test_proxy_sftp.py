@@ -1,4 +1,4 @@
-"""OpenSSH's sftp and scp with the virtual root of a proxy, and rsync with a session at the
+"""OpenSSH's sftp and scp with a proxy's virtual root, and rsync with a session through the
 proxy."""
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ async def test_files_that_were_kept_are_there_after_the_session(
     assert b"/default/kept" in outcome.stdout
     assert b"\n/default/dropped" not in outcome.stdout
 
-    # Whoever has lost the key sees nothing more.
+    # A user who has lost the key no longer sees anything.
     assert (await asyncio.to_thread(platform.run, "keys", "remove-ssh", "kept")).returncode == 0
     assert (
         await platform.ssh(key, "-b", "-", "admin@127.0.0.1", program="sftp", stdin=b"ls\n")

@@ -1,4 +1,4 @@
-"""OpenSSH with sessions through the SSH address of a proxy: commands, ports, refusals, revocation,
+"""OpenSSH with sessions through a proxy's SSH address: commands, ports, refusals, revocation,
 limits."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def test_openssh_runs_commands_in_a_session_at_the_proxy(platform: SshPlat
     killed = await platform.ssh(key, "default+dev@127.0.0.1", "kill -TERM $$")
     assert killed.returncode == 128 + 15
 
-    # What remote editors do: a bootstrap over standard input, without a terminal.
+    # Bootstrapping over standard input without a terminal, as remote editors do.
     outcome = await platform.ssh(key, "-T", at, "sh -s", stdin=b"cat <<X\nhi\nX\n")
     assert (outcome.returncode, outcome.stdout) == (0, b"hi\n")
     outcome = await platform.ssh(key, "-T", at, stdin=b"echo $0; exit 3\n")
@@ -65,7 +65,7 @@ server.serve_forever()
 
 @pytest.mark.timeout(240)
 async def test_ports_of_a_session_are_forwarded_at_the_proxy(platform: SshPlatform) -> None:
-    """As remote editors do it: a server that is started over SSH, and ``-D`` beside it."""
+    """As remote editors do it: a server started over SSH, with ``-D`` beside it."""
     await platform.wait_for_ssh()
     await started(platform, "web")
     key = platform.new_key("editor")

@@ -1,4 +1,4 @@
-"""SSH at a proxy with two managers: keys that change at either one, and the loss of one."""
+"""SSH through a proxy with two managers: keys that change on either one, and the loss of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ AT = "default/dev@127.0.0.1"
 
 
 class Site:
-    """A node and a proxy that are linked to manager ``a`` while it lives: ``b`` starts after it."""
+    """A node and a proxy that are linked to manager ``a`` while it is alive; ``b`` starts after
+    it."""
 
     def __init__(self, home: Path, dsn: str) -> None:
         for name in ("a", "b", "node", "edge"):
@@ -30,7 +31,7 @@ class Site:
         for platform in (self.a, self.b, self.node, self.edge):
             platform.env |= {
                 "MOORAGE_COMMON__LINK_TOKEN": "shared",
-                # Each has a home of its own, so none finds the socket of a manager.
+                # Each has its own home, so none finds the socket of a manager.
                 "MOORAGE_COMMON__LINK_TLS": "off",
                 "MOORAGE_MANAGER__DSN": dsn,
                 "MOORAGE_AGENT__MANAGER": links,
@@ -45,7 +46,7 @@ class Site:
         self.edge.start("proxy")
         await until("a session runs", self._session_runs)
 
-        # With the first host key, ``a`` makes the key of secrets, which managers share.
+        # With the first host key, ``a`` creates the key for secrets, which managers share.
         await until("the proxy accepts SSH", self.edge.greets)
         for name in ("admin-key", "secrets-keys"):
             (self.b.home / name).write_text((self.a.home / name).read_text())
@@ -61,7 +62,7 @@ class Site:
             return any(one.status is Status.RUNNING for one in found)
 
     def new_key(self, manager: Platform, name: str) -> Path:
-        """A key that is registered at this manager."""
+        """A key that is registered on this manager."""
         file = self.edge.new_key(name, registered=False)
         added = manager.run("keys", "add-ssh", f"{file}.pub")
         assert added.returncode == 0, added.stderr
@@ -72,7 +73,7 @@ class Site:
         return (outcome.returncode, outcome.stdout) == (0, b"in\n")
 
     async def end_of_channel_after_removal(self, manager: Platform, key: Path) -> bytes:
-        """What an open channel is told when its key is removed at this manager."""
+        """The message on an open channel when its key is removed on this manager."""
         channel = await asyncio.create_subprocess_exec(
             *self.edge.openssh("ssh", key, AT, "echo ready; exec sleep 600"),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

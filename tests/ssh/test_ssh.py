@@ -1,4 +1,4 @@
-"""OpenSSH's own programs with a session: shells, commands, files, and a session that refuses."""
+"""OpenSSH's own programs with a session: shells, commands, files, and refusals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_openssh_runs_commands_in_a_session(one_node: Platform) -> None:
     )
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (7, b"out\n", b"err\n")
 
-    # What remote editors do: a bootstrap over standard input, without a terminal.
+    # Bootstrapping over standard input without a terminal, as remote editors do.
     outcome = await asyncio.to_thread(
         openssh, one_node, "ssh", "-T", "dev", "sh -s", stdin=b"cat <<X\nhi\nX\n"
     )
@@ -145,7 +145,7 @@ server.serve_forever()
 
 @pytest.mark.timeout(240)
 async def test_ports_of_a_session_are_forwarded(one_node: Platform) -> None:
-    """``-L`` as editors use it, ``-W``, and what nothing listens at."""
+    """``-L`` as editors use it, ``-W``, and a port without a listener."""
     await started(one_node, "web")
     server = await asyncio.create_subprocess_exec(
         "ssh", *options(), "-T", "web", "python3 -c " + shlex.quote(SERVER),

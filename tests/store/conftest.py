@@ -1,5 +1,5 @@
-"""Fixtures and steps for tests of the store: a migrated database per test, agents, and one-shot
-control loops."""
+"""Fixtures and steps for store tests: a migrated database per test, agents, and one-shot control
+loops."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ LOST_GRACE_S = 120.0
 
 @pytest.fixture(autouse=True)
 def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a leader writes is refused once its lease is over by the clock of Postgres: on a busy
-    machine, between two statements of a test."""
+    """A leader's writes are refused once its lease is over by Postgres's clock, which on a busy
+    machine can happen between two statements of a test."""
     monkeypatch.setattr(leader, "LEASE_S", 120.0)
 
 
 @pytest.fixture(autouse=True)
 def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store has two connections instead of thirty: a backend of Postgres takes 4 ms of CPU to
+    """A store has two connections instead of thirty: a Postgres backend takes 4 ms of CPU time to
     start, and parses and plans each statement again."""
     open_connection = Database.dedicated_connection
     opened: dict[tuple[Database, bool], DedicatedConnection] = {}
@@ -65,10 +65,10 @@ def clock() -> StoreClock:
 
 @asynccontextmanager
 async def open_store(dsn: str, clock: Clock | None = None, **options: Any) -> AsyncIterator[Store]:
-    """A store that receives the notifications of other managers. ``options``: those of ``Store``.
+    """A store that receives other managers' notifications. ``options``: the options of ``Store``.
 
-    Its first connection for them counts as a notification of everything. A test that continued
-    before it would sometimes find its caches invalidated.
+    Its first connection for them is treated as a notification of everything, and a test that
+    continued before it would sometimes find its caches invalidated.
     """
     made = Store(dsn, clock or StoreClock(), **options)
     listening = asyncio.Event()
@@ -88,16 +88,16 @@ async def store(migrated_database: str, clock: StoreClock) -> AsyncIterator[Stor
 
 @pytest_asyncio.fixture
 async def target(postgres_dsn: str) -> AsyncIterator[str]:
-    """A second, empty database of the same server."""
+    """A second, empty database on the same server."""
     async with new_database(postgres_dsn) as dsn:
         yield dsn
 
 
 @dataclass
 class FakeAgent:
-    """Reports as an agent: ``see`` sets the observed state of a kernel, ``report`` sends the full
-    state, or what has changed since the last report. ``confirms``: it has received the orders of
-    this moment."""
+    """Reports as an agent: ``see`` sets the observed state of a kernel, and ``report`` sends the
+    full state or the changes since the last report. ``confirms``: it has received the current
+    orders."""
 
     store: Store
     name: str = "node-1"
@@ -187,7 +187,7 @@ class FakeAgent:
 
 
 async def schedule(store: Store) -> int:
-    """One pass over all groups, as the leader."""
+    """Run one pass over all groups, as the leader."""
     term = await store.leases.acquire("test", 60)
     assert term is not None
     placed = 0
@@ -214,8 +214,8 @@ async def reconcile_all(store: Store) -> None:
 async def mark_silent(
     store: Store, *names: str, seconds: float = 3600, lost: bool = True
 ) -> list[str]:
-    """The leader finds these agents (none: all) silent for so long: they become SUSPECT, and with
-    ``lost`` LOST. Returns those that were marked last."""
+    """The leader finds these agents (by default all of them) silent for this long: they become
+    SUSPECT, and with ``lost`` LOST. Returns the agents that were marked last."""
     await store.database.fetch("DELETE FROM leases")
     term = await store.leases.acquire("test", 60)
     marked = list[str]()

@@ -1,4 +1,4 @@
-"""Doors to sessions, and callers of each role with each relation to sessions of each kind; for the
+"""Doors to sessions, and callers of each role with each relation to sessions of each kind, for the
 matrix."""
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Session:
 
 @dataclass
 class World:
-    """Keys of every role with each set of scopes, and running sessions of both kinds: of a user of
-    each role, of another user of their project, and of one of another project."""
+    """Keys for every role with each set of scopes, and running sessions of both kinds: those of a
+    user with each role, of another user in their project, and of a user in another project."""
 
     api: Api
     clock: StoreClock
@@ -118,7 +118,7 @@ class World:
     def cases(
         self, scopes: tuple[frozenset[KeyScope] | None, ...]
     ) -> Iterator[tuple[Key, Session]]:
-        """Each role with each relation to a session of each kind, as far as there is one."""
+        """Each role with each relation to a session of each kind, where it exists."""
         for key in self.keys:
             for session in self.sessions:
                 if key.scopes in scopes and session.subject.user in (key.user, OTHER, STRANGER):
@@ -192,9 +192,9 @@ async def _make_sessions(world: World) -> None:
 
 @dataclass(frozen=True)
 class Door:
-    """``ask``: the status of the answer as HTTP has it; 200 for whatever is no refusal.
-    ``looks_up_first``: it finds sessions in the projects of its user only, before it asks what the
-    role allows. ``reads``: what it does before its action."""
+    """``ask``: the answer's status in HTTP terms, or 200 for anything that is not a refusal.
+    ``looks_up_first``: it finds sessions only in its user's projects, before it checks what the
+    role allows. ``reads``: the read that precedes its action."""
 
     name: str
     action: Action
@@ -209,7 +209,7 @@ def _status(status: int) -> int:
 
 
 def rest_doors() -> list[Door]:
-    """One for each route with a session in its path, and one more where it may be asked as a
+    """One door for each route with a session in its path, and another if it can be opened as a
     WebSocket."""
     doors = [
         Door(f"{row.method} {row.path}", row.action, _asking(row)) for row in ROUTES if row.action
@@ -255,7 +255,7 @@ def _connecting(row: Route) -> Callable[[World, Key, Session], Awaitable[int]]:
 
 
 def proxy_doors() -> list[Door]:
-    """The addresses under which a proxy serves a port, in HTTP and in a WebSocket."""
+    """The addresses under which a proxy serves a port, over HTTP and over a WebSocket."""
     places = {
         "path": lambda one: ("proxy", f"/apps/{one.id}/web/"),
         "host name": lambda one: (f"web--{one.id}.{DOMAIN}", "/"),
@@ -287,7 +287,7 @@ def _opening(
     return ask
 
 
-# What an SSH client asks of a session: the command that its channel runs.
+# An SSH client's request to a session: the command that its channel runs.
 CHANNELS: dict[str, ExecSpec] = {
     "shell": command_of(None, None, Terminal("xterm", 24, 80), {}, kernel="main1"),
     "exec": command_of("id", None, None, {}, kernel="main1"),
@@ -310,7 +310,7 @@ def ssh_doors() -> list[Door]:
 
 
 class Commands:
-    """In the place of the broker of commands: each ends at once."""
+    """Replaces the command broker: each command ends at once."""
 
     @asynccontextmanager
     async def open(
@@ -331,7 +331,7 @@ def _ended() -> RelayedCommand:
 
 
 class Context:
-    """The context of a gRPC call: keeps what is sent."""
+    """The context of a gRPC call; it keeps the sent messages."""
 
     def __init__(self) -> None:
         self.sent: list[agent_pb2.ExecOutput] = []
@@ -349,7 +349,7 @@ def _login(key: Key, session: Session) -> ssh_pb2.SshLogin:
 
 
 def _proved(key: Key, login: str) -> ssh_pb2.SshLogin:
-    """As the holder of the key has signed it."""
+    """As signed by the holder of the key."""
     assert key.signer is not None
     signed = key.signer.signed_login(login)
     proof = ssh_pb2.SshProof(key=key.signer.blob, signed=signed, signature=key.signer.sign(signed))
@@ -384,7 +384,7 @@ async def _opening_files(world: World, key: Key, session: Session) -> int:
 
 
 async def _logging_in(world: World, key: Key, session: Session) -> int:
-    """A refusal is a text only: what it may be otherwise, the channels show."""
+    """A refusal is only a text; the channels show its other forms."""
     target = await _broker(world).log_in(_login(key, session))
     assert bool(target.refusal) != (target.session_id == session.id)
     if not target.refusal:
@@ -393,7 +393,7 @@ async def _logging_in(world: World, key: Key, session: Session) -> int:
 
 
 async def _listing(world: World, key: Key, session: Session) -> int:
-    """What is listed may be opened, and the other way around: a list has no status."""
+    """Every listed session may be opened, and the other way around: a list has no status."""
     folder = ssh_pb2.SshFolder(login=_proved(key, key.user), project=session.subject.project)
     entries = await _broker(world).list_files(folder)
     if session.name in entries.names:
@@ -402,7 +402,7 @@ async def _listing(world: World, key: Key, session: Session) -> int:
 
 
 def mcp_doors() -> list[Door]:
-    """Tools about a session: what reads, and the plan and its application of what writes."""
+    """Tools about a session: reading tools, and for writing tools the plan and its application."""
     return [
         Door(
             f"mcp {PLAN if one.writes else ''}{one.name}",
@@ -416,7 +416,7 @@ def mcp_doors() -> list[Door]:
 
 
 def _reads(operation: Operation) -> tuple[Action, ...]:
-    """A plan shows what it would change."""
+    """A plan shows the changes that it would make."""
     about = ROUTE_OF["get", operation.about].action if operation.about else None
     return (about,) if about is not None else ()
 
@@ -443,7 +443,7 @@ def _using(operation: Operation) -> Callable[[World, Key, Session], Awaitable[in
 
 
 def _status_of(result: Any) -> int:
-    """A tool tells its agent what is wrong, and no status."""
+    """A tool reports the problem to its agent, without a status."""
     text = result.content[0].text if result.is_error else ""
     refusals = ("this operation requires", "belongs to user", "as the user of the agent")
     if any(part in text for part in refusals):

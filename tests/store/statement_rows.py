@@ -1,4 +1,4 @@
-"""Rows for tests of one statement: kernels in any state, without a life that led there."""
+"""Rows for tests of one statement: kernels in any state, without the history that leads there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.manager.store import Store
 from .conftest import FakeAgent
 
 SYSTEM = Scope.system("t")
-# When rows were changed that the statement finds.
+# When the rows that the statement finds were changed.
 LONG_AGO = datetime.fromisoformat("2020-01-01T00:00:00+00:00")
 
 
@@ -53,6 +53,6 @@ async def kernel(
 
 
 async def rows(store: Store, table: str, key: str = "id") -> dict[str, dict[str, Any]]:
-    """All rows of a table by their key."""
+    """All rows of a table by key."""
     found = await store.database.fetch(f"SELECT * FROM {table}")
     return {str(row[key]): dict(row) for row in found}

@@ -1,4 +1,4 @@
-"""Bodies of requests with which the matrix of tenancy calls each route, by their type."""
+"""The request bodies with which the tenancy matrix calls each route, by type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def ed25519_blob(number: int) -> str:
-    """The base64 of an ed25519 public key that is another one for each number."""
+    """The base64 of an ed25519 public key that is different for each number."""
     kind = b"ssh-ed25519"
     point = number.to_bytes(32)
     return base64.b64encode(
@@ -15,7 +15,7 @@ def ed25519_blob(number: int) -> str:
     ).decode()
 
 
-# In every name, command and variable of what ann has.
+# Part of every name, command and variable in ann's objects.
 CANARY = "quokka"
 
 

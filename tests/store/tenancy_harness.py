@@ -1,4 +1,4 @@
-"""API over the real store, with the callers of two projects; for tests of who may see and do
+"""The API over the real store, with callers from two projects, for tests of who may see and do
 what."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROOT = Scope.all(ApiKey("", "root", Role.ADMIN, Owner("root")))
 
 @dataclass(frozen=True)
 class Caller:
-    """``relation``: to what ann has in project vision."""
+    """``relation``: the caller's relation to ann's objects in project vision."""
 
     name: str
     user: str
@@ -64,7 +64,7 @@ CALLERS = (
 
 @dataclass
 class Workspaces:
-    """``kept``: the sessions that have one."""
+    """``kept``: the sessions with a kept workspace."""
 
     kept: list[str] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class Workspaces:
 
 
 class Insides:
-    """Logs of sessions, and commands in them, which this test does not run."""
+    """Session logs, and commands in sessions, which this test does not run."""
 
     async def read(self, scope: Scope, session: SessionView, **_: Any) -> AsyncIterator[LogPiece]:
         yield LogPiece(f"log of {session.name}".encode())
@@ -96,7 +96,7 @@ class Insides:
 
 @dataclass
 class Api:
-    """``keys``: the secret of each caller."""
+    """``keys``: each caller's secret."""
 
     store: Store
     http: aiohttp.ClientSession
@@ -114,8 +114,8 @@ class Api:
     async def call_from_console(
         self, caller: Caller, method: str, path: str, body: Any = None, *, by_oidc: bool
     ) -> tuple[int, str]:
-        """In a new console session of the caller's user, opened with a password or at the OpenID
-        provider."""
+        """In a new console session for the caller's user, opened with a password or through the
+        OpenID provider."""
         if by_oidc:
             await self.store.oidc.link(
                 ROOT, caller.user, "https://id.example.com", f"subject of {caller.user}"
@@ -143,7 +143,7 @@ class Api:
 
 
 def cheap_passwords() -> Passwords:
-    """Hashes that cost next to nothing, for tests of anything but their cost."""
+    """Hashes that cost next to nothing, for tests of anything except their cost."""
     return Passwords(PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
 
 
@@ -214,7 +214,7 @@ async def _no_metrics() -> bytes:
 
 
 async def make_stopped_pipeline(store: Store, scope: Scope, name: str) -> str:
-    """The id of a pipeline that can be retried. ``name``: a part of every name in it."""
+    """The id of a pipeline that can be retried. ``name``: part of every name in it."""
     steps = [{"name": f"{name}-step", "spec": {"command": [f"{name}-command"]}}]
     spec = PipelineSpec.model_validate({"name": f"{name}-pipeline", "steps": steps})
     assert spec.steps[0].spec is not None

@@ -1,4 +1,4 @@
-"""Service ports of kernels and their access tokens: storage, routes, revocation and constraints."""
+"""Kernel service ports and their access tokens: storage, routes, revocation and constraints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DB = AppPort("db", 21002, protocol="tcp", base_path=False, inner=21002)
 
 
 async def placed(store: Store, agent: FakeAgent, spec: SessionSpec = SPEC) -> tuple[str, str]:
-    """The ids of a new session and of its kernel, which is in the agent's accepted orders."""
+    """The ids of a new session and its kernel, which is in the agent's accepted orders."""
     made = await store.sessions.create(Scope.system("t"), spec)
     await agent.report()
     assert await schedule(store) == 1
@@ -192,7 +192,7 @@ async def test_key_grants_contain_user_project_and_role(store: Store) -> None:
 
 
 async def opened_by(api: Api, store: Store, caller: str, session: str) -> AccessTokenGrant:
-    """A token for the app of a session, made by a caller."""
+    """A token for a session's app, created by a caller."""
     status, text = await api.call(
         caller, "POST", f"/v1/sessions/{session}/apps/jupyter/access-tokens", {}
     )

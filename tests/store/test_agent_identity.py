@@ -1,4 +1,4 @@
-"""Two agents under one id: which is accepted, and when another identity may replace the known
+"""Two agents with one id: which one is accepted, and when another identity may replace the known
 one."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SYSTEM = Scope.system()
 
 
 async def two(store: Store) -> tuple[FakeAgent, FakeAgent, str]:
-    """A known agent with a running session, another agent with its id, and the session."""
+    """A known agent with a running session, another agent with the same id, and the session."""
     known = FakeAgent(store, stream=2**40, identity="known")
     await known.report()
     made = await store.sessions.create(
@@ -69,7 +69,7 @@ async def test_other_identity_replaces_a_lost_agent_without_kernels(store: Store
 async def test_other_identity_is_refused_while_kernels_of_the_known_agent_may_run(
     store: Store,
 ) -> None:
-    """It cannot say that they have ended: they may run on another machine."""
+    """It cannot report that they have ended, because they may run on another machine."""
     _, newcomer, session = await two(store)
     await mark_silent(store)
     await reconcile_all(store)

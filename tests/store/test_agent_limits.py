@@ -1,4 +1,4 @@
-"""Limits that an agent reports: its number of kernels, and the shares of its devices."""
+"""Limits that an agent reports: the number of kernels, and the shares of its devices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Agents that say why they take no new work: nothing is placed there, and what runs there goes
-on."""
+"""Agents that report why they accept no new work: nothing is placed there, and running work
+continues."""
 
 from __future__ import annotations
 

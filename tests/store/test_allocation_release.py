@@ -1,4 +1,4 @@
-"""Release of allocations: only of ended kernels, by the report of their own agent's newest
+"""Releasing allocations: only for ended kernels, through a report on their own agent's newest
 stream."""
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ Reported = list[tuple[str, str, int]]  # kernel, agent, stream
         ([("runs", AGENT, 2), ("ended", AGENT, 2)], {"ended"}),
         ([("ended", AGENT, 1)], set()),
         ([("ended", OTHER, 5)], set()),
-        # What one agent says through its newest stream makes no other agent's stream the newest
-        # one.
+        # A report on one agent's newest stream does not make another agent's stream the newest one.
         ([("ended", AGENT, 1), ("there", OTHER, 5)], {"there"}),
         ([("ended", AGENT, 1), ("there", OTHER, 2)], set()),
         ([("ended", AGENT, 2), ("there", OTHER, 5)], {"ended", "there"}),

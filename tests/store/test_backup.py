@@ -1,4 +1,4 @@
-"""Backup into a file and its restore, with the client programs of the server."""
+"""Backup to a file and its restore, with the server's client programs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_restore_refuses_a_database_that_is_not_empty_or_in_use(
     await execute(target, "DROP TABLE invoices")
     await restore(target, file, overwrite=True)
     await prepare_restored(target)
-    await restore(target, file, overwrite=True)  # of a database that was restored itself
+    await restore(target, file, overwrite=True)  # of a database that was itself restored
     await prepare_restored(target)
 
 

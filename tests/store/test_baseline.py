@@ -1,5 +1,4 @@
-"""The baseline of the migrations: databases and backups of the release before it, and what is
-older."""
+"""The migration baseline: databases and backups from the release before it, and older ones."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from .conftest import FakeAgent, open_store
 from .test_restored import add
 
 OLDER = "0070"
-# What differs from dump to dump: its own marks, and when the database was made.
+# Differences between dumps: a dump's own marks, and when the database was created.
 _OWN = re.compile(r"^\\(?:un)?restrict \w+$|(?<=START WITH )\d{10,}$", re.MULTILINE)
 MIGRATE = "import asyncio, sys; from moorage.manager.store import migrate; "
 MIGRATE += "asyncio.run(migrate(*sys.argv[1:]))"
@@ -50,7 +49,7 @@ def before_baseline(reachable_dir: Path) -> Path:
 
 
 def run_release(sources: Path, *command: str, dsn: str | None = None) -> None:
-    """``command``: arguments of Python."""
+    """``command``: the arguments for Python."""
     environment = os.environ | {"PYTHONPATH": str(sources)}
     if dsn is not None:
         environment["MOORAGE_MANAGER__DSN"] = dsn
@@ -82,8 +81,8 @@ async def test_a_database_of_the_previous_release_becomes_as_a_new_one(
 async def test_the_last_schema_before_the_baseline_is_the_baseline(
     empty_database: str, target: str, before_baseline: Path
 ) -> None:
-    """Nothing is done to it: only the texts of functions may differ, in their spaces and comments,
-    which every later migration replaces."""
+    """It is left unchanged. Only the function texts may differ, in spaces and comments, and every
+    later migration replaces those."""
 
     def without_functions(lines: Sequence[str]) -> list[str]:
         return re.sub(r"(?s)\nCREATE FUNCTION .*?\n\n\n", "", "\n".join(lines)).splitlines()
@@ -97,7 +96,7 @@ async def test_the_last_schema_before_the_baseline_is_the_baseline(
 
 
 async def test_functions_replace_their_former_texts(empty_database: str) -> None:
-    """Each is in the file of its name, and a run of the migrations applies it."""
+    """Each is in the file with its name, and a migration run applies it."""
     await migrate(empty_database, OLDEST_SCHEMA)
     await execute(
         empty_database,
@@ -119,7 +118,7 @@ async def test_functions_replace_their_former_texts(empty_database: str) -> None
 async def test_an_older_database_is_refused_with_the_way_to_go(
     empty_database: str, before_baseline: Path
 ) -> None:
-    """The way: the release that the error names, and then this one."""
+    """The upgrade path: the release that the error names, and then this one."""
     run_release(before_baseline, "-c", MIGRATE, empty_database, OLDER)
     expected = f"the schema {OLDER} is older than {OLDEST_SCHEMA}"
     with pytest.raises(StartupError, match=expected) as caught:

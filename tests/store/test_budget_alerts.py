@@ -1,4 +1,4 @@
-"""Alerts of budgets: each limit that is reached is told, kept and audited once in a period."""
+"""Budget alerts: each limit reached is reported, kept and audited once per period."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_each_limit_is_told_once_in_a_period(store: Store) -> None:
     soft = ("project", "soft", 30, 30)
     assert await alerts(store) == [soft]
 
-    # it is not reached any more
+    # it is no longer reached
     await put(store, "project", "vision", "tokens", period="month", soft=40, hard=60)
     await measure(store)
     await put(
@@ -42,7 +42,7 @@ async def test_each_limit_is_told_once_in_a_period(store: Store) -> None:
     await measure(store)
     assert await alerts(store) == [soft], "of the same limit in the same period"
 
-    # lowered below what is used
+    # lowered below the used amount
     await put(store, "project", "vision", "tokens", period="month", soft=20, hard=25)
     await measure(store)
     assert await alerts(store) == [soft, ("project", "soft", 20, 30), ("project", "hard", 25, 30)]

@@ -1,4 +1,5 @@
-"""Exhausted budgets that stop what runs: replicas of endpoints, and how soon it is noticed."""
+"""Exhausted budgets that stop running work: endpoint replicas, and how soon exhaustion is
+noticed."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ async def test_endpoint_stops_at_the_hard_limit_and_starts_when_it_is_raised(
     again = (await platform.until(lambda view: view.ready == 2))[-1]
     assert (again.reason, again.suspended_until) == (Reason.NONE, None)
 
-    # below what is used
+    # below the used amount
     await put(store, "project", "vision", "tokens", period="month", hard=5, policy="stop")
     assert (await platform.run()).reason is Reason.BUDGET_EXHAUSTED
 
@@ -103,7 +104,8 @@ async def test_budget_of_a_key_stops_the_endpoints_that_it_made(store: Store) ->
 
 
 async def test_stop_ends_with_its_period_whatever_the_clock_did(platform: Platform) -> None:
-    """The database's clock jumps a year forward, so the period is over, and back again."""
+    """The database's clock jumps a year forward, so that the period is over, and then back
+    again."""
     store = platform.store
     await put(store, "user", "ann", "requests", period="day", hard=0, policy="stop")
     today = (await measure(store))["user requests"].resets_at
@@ -145,7 +147,7 @@ async def test_endpoint_can_be_scaled_down_while_a_budget_is_exhausted(store: St
 async def test_budget_is_summed_up_when_it_will_be_exhausted(store: Store) -> None:
     clock = StoreClock()
     agent = FakeAgent(store)
-    await move_back(store, await run(store, agent), 1000)  # a second of a GPU each second
+    await move_back(store, await run(store, agent), 1000)  # one GPU second per second
     await store.database.fetch("DELETE FROM leases")
     leader = Leader(store, clock)
     async with leader:

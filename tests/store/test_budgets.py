@@ -1,4 +1,4 @@
-"""Budgets, prices and corrections of the ledger."""
+"""Budgets, prices and ledger corrections."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def put(
 
 
 async def measure(store: Store) -> dict[str, BudgetView]:
-    """The budgets by scope and unit, after the leader has summed them up."""
+    """The budgets by scope and unit, after the leader has added them up."""
     term = await store.leases.acquire("test", 60)
     assert term is not None
     await store.budgets.measure(term)
@@ -49,7 +49,8 @@ async def measure(store: Store) -> dict[str, BudgetView]:
 
 
 async def count(store: Store, sequence: int, **given: object) -> None:
-    """A record of now, and not of the time at which the tests began: that may be another day."""
+    """A record for the current time, and not for the start of the tests, which may have been on
+    another day."""
     given = {"ended_ms": round(datetime.now(UTC).timestamp() * 1000)} | given
     given = {"began_ms": given["ended_ms"]} | given
     record = replace(RECORD, sequence=sequence, **given)  # type: ignore[arg-type]
@@ -104,7 +105,7 @@ async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> N
     await put(store, "project", "vision", "tokens", period="month", hard=31)
     await store.budgets.check(ANN)
     await put(store, "project", "vision", "tokens", period="month", hard=5)
-    with pytest.raises(BudgetExhausted):  # lowered below what is used: at once
+    with pytest.raises(BudgetExhausted):  # lowered below the used amount: at once
         await store.budgets.check(ANN)
 
     await store.budgets.delete(SYSTEM, "project", "vision", "tokens", period="month")
@@ -135,7 +136,7 @@ async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
     assert (grants["vision"].exhausted_until, grants["speech"].warned_until) == (0, 0)
     await put(
         store, "project", "vision", "tokens", period="month", soft=10, hard=20
-    )  # below what is used
+    )  # below the used amount
     assert await store.budgets.warnings(ANN) == [f"the hard {text} {at}"]
     await put(store, "project", "vision", "tokens", period="month", soft=31)
     assert await store.budgets.warnings(ANN) == []
@@ -327,7 +328,7 @@ async def test_correction_is_a_record_of_its_own(store: Store) -> None:
 
 
 async def test_amounts_beyond_all_bounds_keep_the_others_readable(store: Store) -> None:
-    """An administrator's slip, by factors of a million, must not end the sums of everyone."""
+    """An administrator's slip by a factor of a million must not break the sums for everyone."""
     await put(store, "project", "vision", "money", hard=5)
     await put(store, "project", "speech", "tokens_in", hard=5)
     await count(store, 1, project="speech")

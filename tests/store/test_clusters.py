@@ -1,4 +1,4 @@
-"""Clusters in Postgres: all kernels are placed, stopped and retried together, each with its own
+"""Clusters in Postgres: all kernels are placed, stopped and retried together, and each has its own
 devices."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def make(store: Store, asked: SessionSpec) -> dict[str, str]:
 
 
 async def runs(agents: list[FakeAgent], store: Store, name: str = "c") -> dict[str, str]:
-    """Run all kernels of the newest attempt. Returns their ids by host name."""
+    """Run all kernels in the newest attempt. Returns their ids by host name."""
     await schedule(store)
     view = await store.sessions.get(SYSTEM, name)
     now = [kernel for kernel in view.kernels if kernel.attempt == view.attempt]
@@ -309,7 +309,7 @@ async def test_finished_sub_is_no_drift_but_lost_sub_is(store: Store, on_loss: s
     assert (await store.sessions.get(SYSTEM, "c")).status is Status.RUNNING
     assert await store.integrity.check(grace_s=0) == []
     agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
-    await agent.report()  # and nobody judges
+    await agent.report()  # and no judge is running
     drifts = [drift.check for drift in await store.integrity.check(grace_s=0)]
     assert drifts == (["stuck"] if on_loss == "end" else [])
 

@@ -1,4 +1,4 @@
-"""Clusters over several nodes, and agents that only dial out."""
+"""Clusters across several nodes, and agents that only dial out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .test_clusters import SYSTEM, agents_on, make, runs, spec, status
 
 
 async def reach(agent: FakeAgent, host: str) -> None:
-    """Report as an agent that is reached at ``host``."""
+    """Report as an agent that can be reached at ``host``."""
     update = AgentUpdate.of(agent.full_report())
     info = replace(update.info, address=host)
     await agent.store.reports.apply(replace(update, info=info))
@@ -54,7 +54,8 @@ async def test_agent_that_dials_out_takes_no_cluster_over_several(store: Store) 
 async def test_running_cluster_keeps_the_address_of_an_agent_that_begins_to_dial_out(
     store: Store,
 ) -> None:
-    """A manager of the previous release tells agents to dial out, and stores their own address."""
+    """A manager of the previous release instructs agents to dial out, and stores their own
+    address."""
     agents = await agents_on(store, 2)
     await make(store, spec(2, "multi-node"))
     await runs(agents, store)

@@ -1,4 +1,4 @@
-"""Checks at commit of what changed since the plan, and codes of other releases."""
+"""Checks at commit for changes since the plan, and codes from other releases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def add(store: Store, name: str, **resources: int) -> None:
 
 
 async def test_device_that_turned_ill_after_the_plan_is_not_allocated(store: Store) -> None:
-    """The other placements of the same statement are."""
+    """The other placements in the same statement are committed."""
     agent = FakeAgent(store, gpus=2)
     await agent.report()
     await add(store, "on-gpu", cuda_device=1)
@@ -49,7 +49,7 @@ async def test_device_that_turned_ill_after_the_plan_is_not_allocated(store: Sto
     assert device["device_id"] != unhealthy
 
 
-# What an agent may have become since the plan: the change, and what undoes it.
+# Possible changes to an agent since the plan: the change and what undoes it.
 CHANGES = {
     "silent": ("status = 'SUSPECT'", "status = 'ALIVE'"),
     "not ready": ("refuses_orders = true", "refuses_orders = false"),
@@ -65,14 +65,14 @@ CHANGES = {
         (change, part)
         for change in CHANGES
         for part in ("alone", "main1", "sub1")
-        # One kernel needs no other agent to reach it.
+        # A single kernel does not need another agent to reach it.
         if (change, part) != ("dialing out", "alone")
     ],
 )
 async def test_nothing_is_placed_on_an_agent_that_takes_nothing_any_more(
     store: Store, change: str, part: str
 ) -> None:
-    """Whichever kernel of a session would be there: all are placed, or none."""
+    """Whichever of a session's kernels would be there, either all are placed or none."""
     for n in (1, 2):
         await FakeAgent(store, f"node-{n}").report()
 

@@ -1,4 +1,4 @@
-"""Managers of earlier releases on a newer schema: which of them start, and which may lead."""
+"""Managers of earlier releases on a newer schema: which ones start, and which ones may lead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from moorage.server.commands import database as _database  # noqa: F401 - regist
 
 NEWER = "999912312359"
 LONG_S = 3600
-# As the releases before 0076 acquire the lease.
+# As releases before 0076 acquire the lease.
 EARLIER = """
 INSERT INTO leases AS l (name, holder, term, expires_at)
 VALUES ('leader', $1, 1, now() + make_interval(secs => $2))
@@ -34,8 +34,8 @@ RETURNING term
 STARTS: list[tuple[str, str | None, bool]] = [
     ("0101", "0100", True),
     ("0101", "0099", True),
-    ("0101", "0101", False),  # what the manager uses is gone
-    ("0101", None, False),  # the schema does not say
+    ("0101", "0101", False),  # an object that the manager uses is gone
+    ("0101", None, False),  # the schema does not state it
     ("0100", "0099", False),  # not newer
     ("0101:unprepared", "0099", False),
 ]
@@ -64,7 +64,7 @@ def test_which_managers_start_on_dated_schemas(
 
 
 def test_a_migration_that_takes_something_away_says_since_when_managers_work() -> None:
-    """Otherwise managers that use it would start on its schema."""
+    """Otherwise managers that use it would start on this schema."""
     declares = {
         one.revision for one in migration_scripts() if hasattr(one.module, "compatible_since")
     }
@@ -104,8 +104,8 @@ async def end_lease(store: Store) -> None:
 
 
 async def test_an_earlier_standby_does_not_lead_on_a_newer_schema(store: Store) -> None:
-    """Neither one that says which schema it knows, nor one of a release that does not; until both
-    may."""
+    """Neither a manager that states which schema it knows may lead, nor one from a release that
+    does not, until both may."""
     newer = LeaseStore(store.database, NEWER)
     older = LeaseStore(store.database)
     assert await newer.acquire("newer", LONG_S) == 1
@@ -126,7 +126,7 @@ async def test_an_earlier_standby_does_not_lead_on_a_newer_schema(store: Store) 
 
 
 async def test_an_earlier_leader_goes_on_until_its_term_ends(store: Store) -> None:
-    """The migration happens while it leads. It renews its lease, in the way of either release."""
+    """The migration happens while it leads. It renews its lease in the manner of either release."""
     older = LeaseStore(store.database)
     assert await older.acquire("older", LONG_S) == 1
     await make_newer(store.database.dsn, newest_revision())

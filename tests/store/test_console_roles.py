@@ -1,8 +1,8 @@
 """Roles in console sessions: every route of the table, opened with a password and by single
 sign-on.
 
-A console session becomes the same ``ApiKey`` as a key, so behind it only that differs which looks
-at the key itself. The gate tries those routes, and of the others one for each guard.
+A console session becomes the same ``ApiKey`` as a key, so only code that looks at the key itself
+behaves differently. The gate tries those routes, and one of the others for each guard.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ GUARDED = [route for route in ROUTES if part_of(route)]
 
 
 def guard(route: Route) -> tuple[object, ...]:
-    """Equal for routes that refuse the same callers for the same reasons. CSRF is asked of what
-    writes."""
+    """Equal for routes that refuse the same callers for the same reasons. Writing routes require
+    the CSRF token."""
     if route.tag in LOOK_AT_KEYS:
         return (route.method, route.path)
     names_one = "{" in route.path
@@ -50,8 +50,8 @@ OTHERS = [route for route in GUARDED if route not in ONE_OF_EACH]
 async def test_every_route_in_a_console_session_of_every_role(
     migrated_database: str, tmp_path: Path, routes: list[Route]
 ) -> None:
-    """Every other caller has signed in at the OpenID provider, the others with a password. What
-    succeeds as with a key is tried by those alone to whom the things belong."""
+    """Every second caller has signed in through the OpenID provider, the others with a password.
+    Requests that succeed as with a key are tried only by the owners of the objects."""
     wrong = []
     clock = StoreClock()
     keyring = Keyring(tmp_path / "secrets-keys", clock)

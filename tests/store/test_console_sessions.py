@@ -1,5 +1,5 @@
-"""Console sessions over the real store and API: signing in, cookies, CSRF, lock-out, expiry,
-ends."""
+"""Console sessions over the real store and API: sign-in, cookies, CSRF, lock-out, expiry and ending
+them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def api(store: Store, clock: StoreClock) -> AsyncIterator[Api]:
 
 
 class Browser:
-    """A tab of the console: it keeps the cookie and the token."""
+    """A console tab, which keeps the cookie and the token."""
 
     def __init__(self, api: Api) -> None:
         self._http = api.http
@@ -134,7 +134,7 @@ async def test_wrong_passwords_lock_a_name_whether_or_not_it_exists(api: Api) ->
 
 
 async def test_a_guess_costs_the_guesser_64_mib(store: Store, clock: StoreClock) -> None:
-    """With what managers use, and no test but this one."""
+    """With the hashes that managers use, which no other test uses."""
     async with serve(store, ConsoleServices(), clock) as api:
         assert (await api.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD}))[
             0
@@ -154,7 +154,7 @@ async def test_sessions_expire_and_end_with_what_opened_them(api: Api) -> None:
         return tab
 
     async def is_in(tab: Browser) -> bool:
-        # Not over the cache of the API.
+        # Without the API's cache.
         secret = tab.cookie.partition("=")[2]
         return await store.console_sessions.find(digest_of(secret)) is not None
 
@@ -202,7 +202,8 @@ async def test_what_a_page_asks_by_itself_keeps_no_session_alive(
     await tab.sign_in(user="ann", password=PASSWORD)
 
     async def idle_s(age_s: int) -> float:
-        """Since the last act, as the database has it after it has been set to ``age_s``."""
+        """The time since the last action, as stored in the database after it has been set to
+        ``age_s``."""
         [row] = await api.store.database.fetch(
             "SELECT extract(epoch FROM now() - last_seen_at)::float8 AS idle FROM console_sessions"
         )
@@ -217,24 +218,24 @@ async def test_what_a_page_asks_by_itself_keeps_no_session_alive(
     assert (await tab.call("GET", "/v1/session", **background))[0] == 200
     assert await idle_s(0) > 2900
 
-    # An act within the time for which the API keeps what it has just looked up counts all the same.
+    # An action within the time for which the API caches its lookups is still counted.
     assert (await tab.call("GET", "/v1/session"))[0] == 200
     assert await idle_s(3595) < 600
 
-    # longer than the API keeps what it has looked up: the stream is not taken for that act
+    # longer than the API caches lookups, so that the stream is not taken for that action
     clock.advance(6)
     headers = {"Cookie": tab.cookie} | background
     async with api.http.get("/v1/events", headers=headers) as stream:
         assert stream.status == 200
         await stream.content.readuntil(b"\n\n")
 
-        # Longer than its user was still allowed to do nothing.
+        # Longer than its user was still allowed to be idle.
         await api.store.database.fetch(
             "UPDATE console_sessions SET last_seen_at = last_seen_at - interval '6 s'"
         )
         clock.advance(6)
 
-        # so that the stream asks at once who is listening
+        # so that the stream checks at once who is listening
         await api.store.keys.revoke(ROOT, "boss")
         with pytest.raises(aiohttp.ClientPayloadError):
             await stream.content.read()  # until it is cut off
@@ -257,7 +258,7 @@ async def test_a_session_acts_in_one_project_at_a_time(api: Api) -> None:
 
 
 async def test_over_tls_the_cookie_is_for_this_host_only(api: Api) -> None:
-    """Behind a web server with TLS, the origin tells."""
+    """Behind a web server with TLS, the origin shows it."""
     tab = Browser(api)
     host = tab.origin.removeprefix("http://")
     _, _, answer = await tab.call(

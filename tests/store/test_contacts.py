@@ -1,4 +1,4 @@
-"""Contacts, which tell an agent that a manager has stored its report."""
+"""Contacts, which inform an agent that a manager has stored its report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .conftest import FakeAgent
 
 
 async def test_contact_comes_with_orders_that_were_read_after_its_report(store: Store) -> None:
-    """A kernel that waits for contact would otherwise start after its lease has counted as over."""
+    """Otherwise a kernel that waits for contact would start after its lease was considered over."""
     links = AgentLinks(store, ManagerMetrics(), StoreClock())
     report = replace(FakeAgent(store).full_report(), stream=1, sent_at=7)
     stream = AgentStream(report_to_wire(report), LinkCaller())

@@ -40,7 +40,7 @@ async def runs(store: Store, agent: FakeAgent, name: str) -> None:
 
 
 async def tick(store: Store) -> None:
-    """One pass of the scheduler, as the leader."""
+    """Run one scheduler pass, as the leader."""
     clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(
@@ -49,14 +49,14 @@ async def tick(store: Store) -> None:
 
 
 async def drained(store: Store) -> None:
-    """One run of the drain controller, as the leader."""
+    """Run the drain controller once, as the leader."""
     clock = StoreClock()
     async with Leader(store, clock) as leader:
         await DrainController(store, leader, clock, 120).run_once()
 
 
 async def keep(store: Store) -> None:
-    """One run of the replica controller, as the leader."""
+    """Run the replica controller once, as the leader."""
     clock = StoreClock()
     async with Leader(store, clock) as leader:
         await ReplicaController(
@@ -98,7 +98,7 @@ async def test_cordon_of_unknown_agent_raises_not_found(store: Store) -> None:
 
 
 async def test_placement_planned_before_the_cordon_is_refused(store: Store) -> None:
-    """The plan came from a snapshot before the cordon; committing checks again."""
+    """The plan came from a snapshot taken before the cordon, so the commit checks again."""
     await FakeAgent(store).report()
     await add(store, "job")
     term = await store.leases.acquire("test", 60)
@@ -156,7 +156,7 @@ async def test_drain_deadline_requeues_or_stops_sessions(store: Store) -> None:
     await agent.report()
     await tick(store)
     await runs(store, other, "again")
-    await drained(store)  # and once more changes nothing
+    await drained(store)  # and again, which changes nothing
     assert (await store.sessions.get(SYSTEM, "again")).status is Status.RUNNING
 
 

@@ -1,4 +1,4 @@
-"""Errors of connections: an unavailable database is distinguished from a wrong statement."""
+"""Connection errors: an unavailable database is distinguished from an invalid statement."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_broken_connection_is_reported_and_reopened(store: Store, through:
     await other.execute("SELECT pg_terminate_backend($1)", pid)
     await other.close()
 
-    for _ in range(10):  # the pool may have other lines that still live
+    for _ in range(10):  # the pool may have other connections that are still alive
         try:
             assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
         except StoreUnavailable:
@@ -47,7 +47,7 @@ async def test_broken_connection_is_reported_and_reopened(store: Store, through:
 async def test_connection_that_is_out_of_step_is_an_outage(
     store: Store, through: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when Postgres is killed in the middle of a message."""
+    """As if Postgres were killed in the middle of a message."""
     fetch = (
         store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
     )

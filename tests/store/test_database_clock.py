@@ -1,4 +1,4 @@
-"""A database whose clock is set forward: no deadline passes before its time."""
+"""A database whose clock is set forward: no deadline passes too early."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JUMP_S = 7200.0
 
 @pytest_asyncio.fixture
 async def store(empty_database: str) -> AsyncIterator[Store]:
-    """``now()`` is ahead of the real time by what ``clock.ahead`` has."""
+    """``now()`` is ahead of the real time by the amount in ``clock.ahead``."""
     connection = await asyncpg.connect(empty_database)
     name = await connection.fetchval("SELECT current_database()")
     await connection.execute(f"""
@@ -70,7 +70,7 @@ async def test_no_deadline_passes_with_a_jump(store: Store) -> None:
     await run()
     before = (await store.sessions.get(SYSTEM, "s")).deadline_at
     await store.database.fetch("UPDATE clock.ahead SET seconds = $1", JUMP_S)
-    await run()  # the jump is not corrected yet
+    await run()  # the jump has not been corrected yet
     await leader.deadlines.run_once()
     await run()
     after = (await store.sessions.get(SYSTEM, "s")).deadline_at

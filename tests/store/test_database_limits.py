@@ -1,4 +1,4 @@
-"""Bounds on what Postgres does for us: statements, locks and commits that would never end."""
+"""Bounds on the work of Postgres: statements, locks and commits that would never end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SELECT count(*) FROM pg_stat_activity WHERE query LIKE $1 AND state = 'active' A
 
 
 async def active(watcher: asyncpg.Connection, query: str, number: int) -> None:
-    """Wait until so many backends run ``query``."""
+    """Wait until this many backends run ``query``."""
     async with asyncio.timeout(20):
         while await watcher.fetchval(ACTIVE, query) != number:
             await asyncio.sleep(0.02)
@@ -77,7 +77,8 @@ async def test_abandoned_statement_is_cancelled_in_postgres(store: Store, throug
 
 
 async def test_statement_ends_without_a_cancel_request(empty_database: str) -> None:
-    """The caller's host is gone, or the request was lost: Postgres ends the statement by itself."""
+    """The caller's host is gone, or the request was lost, so Postgres ends the statement by
+    itself."""
     connection = await open_connection(
         DatabaseConnector(empty_database), {"statement_timeout": "500ms"}
     )
@@ -93,8 +94,8 @@ async def test_statement_ends_without_a_cancel_request(empty_database: str) -> N
 async def test_commit_that_waits_for_a_standby_obeys_the_client_only(
     stopped_postgres: Path, home: Path
 ) -> None:
-    """Postgres does not apply ``statement_timeout`` to that wait. A cancelled one leaves no backend
-    behind, and the commit stands on the primary."""
+    """Postgres does not apply ``statement_timeout`` to that wait. A cancelled wait leaves no
+    backend behind, and the commit is kept on the primary."""
     extra = {"synchronous_standby_names": "nobody"}
     directory = copied_postgres(stopped_postgres, home / "pg")
     async with EmbeddedPostgres(directory, clock=SystemClock(), extra=extra) as postgres:
@@ -137,7 +138,7 @@ async def test_migration_does_not_wait_for_a_lock(
 
 
 async def test_migration_that_waits_for_a_lock_holds_no_other(empty_database: str) -> None:
-    """A manager that runs would wait for that one, and one of both would be ended as a deadlock."""
+    """A running manager would wait for that one, and one of them would be ended as a deadlock."""
     await migrate(empty_database, OLDEST_SCHEMA)
     reader = await asyncpg.connect(empty_database)
     observer = await asyncpg.connect(empty_database)
@@ -168,7 +169,7 @@ async def test_migration_that_waits_for_a_lock_holds_no_other(empty_database: st
 async def test_second_process_waits_for_the_migration_of_the_first(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit on locks is for tables: it must not end the wait for another process that
+    """The lock limit is for tables, so it must not end the wait for another process that
     migrates."""
     monkeypatch.setattr(MIGRATION, "LOCK_TIMEOUT_S", 1)
     monkeypatch.setattr(MIGRATION, "LOCK_ATTEMPTS", 1)

@@ -1,4 +1,4 @@
-"""Decision log in Postgres: recording, reading, gaps after outages, and retention."""
+"""The decision log in Postgres: recording, reading, gaps after outages, and retention."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def kept(store: Store, group: str = "default") -> list[RecordedPass]:
 
 
 class Passes:
-    """Passes of a real scheduler with a real recorder."""
+    """Passes of a real scheduler, with a real recorder."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -95,7 +95,7 @@ async def test_recorded_passes_replan_to_the_same_places(store: Store) -> None:
     first = await placed(store)
     assert 1 <= len(first) < len(names), "some wait"
 
-    # One of them runs and ends, and another takes its room.
+    # One of them runs and ends, and another takes its place.
     for agent in agents:
         agent.generation += 1
         for row in await store.database.fetch(
@@ -192,7 +192,7 @@ async def test_new_term_begins_with_a_full_segment(store: Store) -> None:
     )
     assert [tuple(row) for row in rows] == [(1, True, 2, 0), (2, True, 2, 1), (2, False, 1, 2)]
 
-    # Whoever asks for what came at 4 s gets what began with the second term.
+    # A reader who asks for the entry at 4 s gets the one that began with the second term.
     since = datetime.fromtimestamp(4, UTC)
     page = await store.decisions.page(SYSTEM, "default", since, since, cursor=None, limit=50)
     assert [(item.whole, item.term) for item in page.items] == [(True, 2)]
@@ -274,7 +274,7 @@ async def test_stalled_database_drops_passes_and_records_the_gap(
     lock = await locked(migrated_database)
     writing = asyncio.create_task(recorder.write())
     await until_waiting(store)
-    for number in range(2, 9):  # each weighs one; nobody waits here
+    for number in range(2, 9):  # each weighs one; no writer waits here
         note(recorder, number)
 
     await lock.close()
@@ -342,13 +342,13 @@ async def test_drop_during_encoding_leaves_a_readable_log(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_ITEMS", 4)
-    monkeypatch.setattr(recording, "YIELD_AFTER_S", -1.0)  # after each piece
+    monkeypatch.setattr(recording, "YIELD_AFTER_S", -1.0)  # after each chunk
     passes = Passes(store)
     note(passes.recorder, 1)
     await passes.recorder.write()
     note(passes.recorder, 2)
     writing = asyncio.create_task(passes.recorder.write())
-    await asyncio.sleep(0)  # it has begun, and gives way
+    await asyncio.sleep(0)  # it has started, and gives way
     for number in range(3, 10):
         note(passes.recorder, number)
 

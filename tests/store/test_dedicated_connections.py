@@ -1,5 +1,4 @@
-"""Dedicated connections recover from cancelled statements and from a Postgres that does not
-respond."""
+"""Dedicated connections recover from cancelled statements and from an unresponsive Postgres."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ async def backend(line: DedicatedConnection) -> int:
 async def test_cancelled_statement_does_not_block_the_connection(
     line: DedicatedConnection,
 ) -> None:
-    """As when an agent disconnects during its report: the connection of all reports must stay
+    """As if an agent disconnected during its report: the connection for all reports must stay
     usable."""
     pid = await backend(line)
     await freeze(pid)

@@ -1,4 +1,4 @@
-"""Eligibility of sessions: dependencies, begin times, and constraints on agents."""
+"""Session eligibility: dependencies, begin times, and constraints on agents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def statuses(store: Store, *names: str) -> list[Status]:
 
 
 async def end(store: Store, agent: FakeAgent, name: str, **how: object) -> None:
-    """Run the session, and end it with this observation."""
+    """Run the session and end it with this observation."""
     assert await schedule(store) == 1
     kernel = (await store.sessions.get(SYSTEM, name)).kernels[-1].id
     agent.see(kernel, ObservedState.EXITED, **how)
@@ -129,7 +129,7 @@ async def test_dependency_state_by_condition_and_end(store: Store) -> None:
 
 
 async def test_dependency_name_is_not_shadowed_by_another_project(store: Store) -> None:
-    """Also where the other one is live and the own one has ended."""
+    """Even if the other one is live and its own has ended."""
     agent = FakeAgent(store)
     await agent.report()
     own = await add(store, "prep")

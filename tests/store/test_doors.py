@@ -1,8 +1,8 @@
-"""The rule of access to sessions, at every door: each role with each relation to a session of each
+"""The access rule for sessions at every door: each role with each relation to a session of each
 kind.
 
-What is allowed is generated from the enums of the rule (``common/model/session_access.py``). A
-route, tool, SSH channel or call of the links that is not in the matrix fails it.
+The allowed cases are generated from the rule's enums (``common/model/session_access.py``). A route,
+tool, SSH channel or link call that is not in the matrix fails it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def expected(door: Door, key: Key, session: Session) -> int:
 
 
 def asked(world: World, kind: str, door: Door) -> list[tuple[Key, Session]]:
-    """Those who are refused come first: who is not may stop or rename the session."""
+    """Callers who are refused come first, because one who is allowed may stop or rename the
+    session."""
     cases = list(world.cases(ALL if kind == "proxy" else (None,)))
     if kind in ("rest", "ssh"):  # each costs a request
         cases += [
@@ -108,8 +109,7 @@ def test_every_action_has_a_door() -> None:
 
 
 async def test_every_route_about_a_session_is_in_the_matrix(store: Store) -> None:
-    """The routes of aiohttp themselves: what is not of the table serves the files of the
-    console."""
+    """aiohttp's own routes: those outside the table serve the console's files."""
     for row in ROUTES:
         names_session = "/sessions/{ref" in row.path or "/workspaces/{ref" in row.path
         assert names_session == (row.action is not None), (
@@ -133,7 +133,7 @@ async def test_every_route_about_a_session_is_in_the_matrix(store: Store) -> Non
 
 
 def test_every_tool_is_a_route() -> None:
-    """The MCP server decides nothing: each tool sends requests of routes, as its user."""
+    """The MCP server decides nothing: each tool sends requests to routes as its user."""
     known = operations(DOCUMENT)
     tools = MoorageTools(None, DOCUMENT, None, SystemClock(), read_only=False)  # type: ignore[arg-type]
     named = {tool.name.removeprefix(PLAN) for tool in tools.tools()} - {"apply_plan"}
@@ -145,7 +145,7 @@ def test_every_tool_is_a_route() -> None:
 
 
 def test_every_ssh_channel_is_in_the_matrix() -> None:
-    """What a client may ask of asyncssh's server that is not overridden, is refused by it."""
+    """asyncssh's server refuses every client request whose handler is not overridden."""
 
     def asked_of(kind: type, base: type) -> set[str]:
         names = {name for one in kind.__mro__ if one not in base.__mro__ for name in vars(one)}
@@ -166,7 +166,7 @@ def test_every_ssh_channel_is_in_the_matrix() -> None:
 
 
 def test_calls_of_the_links_that_open_a_session_for_a_user_are_in_the_matrix() -> None:
-    """The others are of agents, managers and proxies, which act for nobody."""
+    """The others belong to agents, managers and proxies, which act for no user."""
     served = {
         f"{service.name}.{method.name}"
         for module in (agent_pb2, managers_pb2, peers_pb2, routes_pb2, ssh_pb2)
@@ -184,7 +184,7 @@ def test_calls_of_the_links_that_open_a_session_for_a_user_are_in_the_matrix() -
 
 
 def test_nobody_else_decides() -> None:
-    """Who asks the rule, and who reads of what kind a session is."""
+    """The code that consults the rule, and the code that reads a session's kind."""
     asks = set()
     reads = set()
     for path in SOURCE.rglob("*.py"):
@@ -212,7 +212,7 @@ def test_nobody_else_decides() -> None:
         "proxy/apps/admission.py",
     }
     assert {one for one in reads if one.startswith(("manager/api", "manager/rpc", "proxy"))} == {
-        "manager/api/pipelines/handlers.py",  # as whom steps and what is made from a template run
+        "manager/api/pipelines/handlers.py",  # as whom steps and sessions from a template run
         "manager/api/sessions/templates.py",
         "proxy/apps/admission.py",
     }

@@ -1,4 +1,4 @@
-"""Doubtful jobs of an agent: shown while it reports them, and kept in its history."""
+"""An agent's doubtful jobs: they are shown while it reports them, and kept in its history."""
 
 from __future__ import annotations
 

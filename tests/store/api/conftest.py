@@ -17,7 +17,8 @@ from .served_api import Api, make_callers, serving_api
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def template_of_the_api(database_server: DatabaseServer, migrated_template: str) -> str:
-    """Name of a database that the others copy: to make keys and a node takes longer than a copy."""
+    """The name of a database that the others copy: creating keys and a node takes longer than a
+    copy."""
     await execute(database_server.dsn, f"CREATE DATABASE api TEMPLATE {migrated_template}")
     await make_callers(database_at(database_server.dsn, "api"))
     return "api"
@@ -35,7 +36,7 @@ async def api_database(
 async def shared_database(
     database_server: DatabaseServer, template_of_the_api: str
 ) -> AsyncIterator[str]:
-    """One for all cases of a module, none of which creates anything."""
+    """One API for all cases in a module, none of which creates anything."""
     async with database_server.new_database(template_of_the_api) as dsn:
         yield dsn
 

@@ -38,7 +38,7 @@ _LOST_GRACE_S = 120.0
 
 
 class FailingDatabase(Database):
-    """The same database; the reads of its pool raise ``error``, if there is one."""
+    """The same database; reads through its pool raise ``error`` if it is set."""
 
     error: Exception | None = None
 
@@ -51,7 +51,7 @@ class FailingDatabase(Database):
 @dataclass
 class Api:
     """``clock``: a ``StoreClock`` in most tests. ``checks``: results of the readiness checks, by
-    name; ``degraded``: what else needs a person."""
+    name; ``degraded``: other problems that need a person."""
 
     store: Store
     database: FailingDatabase
@@ -80,7 +80,7 @@ class Api:
             )
 
     async def count(self, table: str) -> int:
-        """How many rows a table has: whether something was created."""
+        """How many rows a table has, to see whether anything was created."""
         row = await self.store.database.fetchrow(f"SELECT count(*) AS n FROM {table}")
         return int(row["n"])
 
@@ -101,7 +101,7 @@ async def serving_api(
     secret_keys: Path | None = None,
 ) -> AsyncIterator[Api]:
     """The API on a free port, over a database with the keys of ``make_callers``. ``secret_keys``:
-    the file of the keys of stored secrets; None: secrets cannot be stored."""
+    the file with the keys for stored secrets; None means that secrets cannot be stored."""
     clock = clock or StoreClock()
     database = FailingDatabase(dsn)
     async with open_store(
@@ -158,7 +158,7 @@ async def _serving(
 
 
 async def make_callers(dsn: str) -> None:
-    """The keys ``ADMIN_KEY`` of root and ``MEMBER_KEY`` of ada in the project lovelace, and the
+    """The keys ``ADMIN_KEY`` for root and ``MEMBER_KEY`` for ada in the project lovelace, and the
     agent node-1 with eight GPUs."""
     async with Store(dsn, StoreClock()) as store:
         await store.projects.create(_ROOT, ProjectSpec(name="lovelace"))

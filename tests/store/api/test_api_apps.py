@@ -1,4 +1,4 @@
-"""REST resources of apps and access tokens: creation, list, revocation and access."""
+"""REST resources for apps and access tokens: creation, listing, revocation and access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Code execution at the API: who may, what is passed on, and what an agent's answer becomes."""
+"""Code execution through the API: who may run code, what is passed on, and how an agent's answer is
+translated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""API errors that depend on what exists, and on the database: problem documents without secrets."""
+"""API errors that depend on existing objects and on the database: problem documents without
+secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WebSocket of a command in a session."""
+"""The WebSocket of a command in a session."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ async def test_disconnect_of_the_user_is_detected(api: Api) -> None:
 
 @asynccontextmanager
 async def flooded(api: Api) -> AsyncIterator[None]:
-    """A user who has sent more input than the command reads. The socket is shut down without a
-    close frame: the frame would queue behind the unread input, and the client would wait for its
+    """A user who sends more input than the command reads. The socket is shut down without a close
+    frame: the frame would queue behind the unread input, and the client would wait for its
     reply."""
     api.execs.blocked = True
     async with exec_in(api) as ws:
@@ -136,7 +136,7 @@ async def flooded(api: Api) -> AsyncIterator[None]:
 
 
 async def test_command_that_reads_no_input_blocks_its_user(api: Api) -> None:
-    """The manager buffers a bounded amount of the input."""
+    """The manager buffers only a bounded amount of the input."""
     async with flooded(api):
         assert api.execs.opened[0].received_bytes <= 1 << 20
 

@@ -1,4 +1,4 @@
-"""Hostile HTTP at the manager's API: every case of the table."""
+"""Hostile HTTP against the manager's API: every case of the table."""
 
 from __future__ import annotations
 

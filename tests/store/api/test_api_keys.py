@@ -1,4 +1,4 @@
-"""REST resource of API keys: creation, list and revocation, for administrators only."""
+"""The REST resource for API keys: creation, listing and revocation, for administrators only."""
 
 from __future__ import annotations
 

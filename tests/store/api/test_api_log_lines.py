@@ -1,4 +1,4 @@
-"""Log lines within a request: ours and those of libraries have its trace and session."""
+"""Log lines within a request: ours and the libraries' have its trace and session."""
 
 from __future__ import annotations
 

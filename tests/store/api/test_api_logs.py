@@ -1,4 +1,4 @@
-"""Streamed logs of the API: kept output, following, disconnects and errors."""
+"""Log streaming through the API: kept output, following, disconnects and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long requests end when their caller loses its rights, and only then."""
+"""Long requests end when, and only when, their caller loses its rights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .served_api import ADMIN_KEY, MEMBER_KEY, Api, serving_api
 
 @pytest.fixture(autouse=True)
 def looks_after_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but changes makes the manager look again."""
+    """Only changes make the manager look again."""
     monkeypatch.setattr(long_requests, "YOUNG_S", 0.05)
     monkeypatch.setattr(long_requests, "RECHECK_S", 3600.0)
 
@@ -42,7 +42,7 @@ async def test_stream_of_a_revoked_key_ends(api: Api) -> None:
         api.http.get("/v1/sessions/job/logs?follow=true", headers=headers) as response,
     ):
         assert await response.content.readany() == b"begin\n"
-        await asyncio.sleep(0.2)  # some checks long
+        await asyncio.sleep(0.2)  # the duration of some checks
         api.logs.more.put_nowait(b"more\n")
         assert await response.content.readany() == b"more\n"
         await api.request("DELETE", "/v1/keys/ada")
@@ -87,7 +87,7 @@ async def test_stream_goes_on_while_the_database_is_away(api: Api) -> None:
 
 
 async def test_key_that_revokes_itself_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check leaves requests alone that have just begun."""
+    """A check ignores requests that have just begun."""
     monkeypatch.setattr(long_requests, "YOUNG_S", 0.5)
     monkeypatch.setattr(long_requests, "RECHECK_S", 0.02)
     refused = 0
@@ -125,7 +125,7 @@ async def test_lost_notification_costs_a_few_seconds(
         ):
             assert await response.content.readany() == b"begin\n"
             await api.revoke_unnoticed("ada")
-            api.clock.advance(3.0)  # what the manager knows of the key is forgotten
+            api.clock.advance(3.0)  # the manager's knowledge of the key is discarded
             with pytest.raises(aiohttp.ClientError):
                 await response.content.read()
 

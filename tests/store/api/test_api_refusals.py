@@ -1,4 +1,4 @@
-"""Requests that are refused for what they say: problem documents that name the field and the value.
+"""Requests that are refused for their content: problem documents name the field and the value.
 
 None of them creates anything, so all cases share one server.
 """
@@ -195,7 +195,7 @@ async def test_compressed_bodies(api: Api) -> None:
 
 
 async def send_all_then_read(api: Api, head: bytes, body: bytes) -> tuple[bytes, Any]:
-    """Send the whole request, then read the response, as simple clients do."""
+    """Send the whole request and then read the response, as simple clients do."""
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
     line = f"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_KEY}\r\n"
     start = line.encode()

@@ -1,4 +1,4 @@
-"""Routes of the API, from a client's view."""
+"""The API's routes from a client's view."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ async def test_infeasible_session_has_a_warning_and_is_refused_with_strict(api: 
 
 
 async def test_names_of_projects_are_in_the_metrics_of_auditors_only(api: Api) -> None:
-    """What needs no key is read by everybody who reaches the address."""
+    """Anyone who reaches the address can read the routes that need no key."""
     _, text = await api.request("GET", "/metrics", key=None)
     assert "vision" not in text
     _, text = await api.request("GET", "/v1/metrics")

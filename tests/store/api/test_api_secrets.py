@@ -1,4 +1,4 @@
-"""Stored secrets over the REST API, and masks in answers."""
+"""Stored secrets through the REST API, and masks in answers."""
 
 from __future__ import annotations
 

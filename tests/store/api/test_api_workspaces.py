@@ -1,4 +1,4 @@
-"""REST resource of kept workspaces: list and removal."""
+"""The REST resource for kept workspaces: listing and removal."""
 
 from .served_api import Api, check_problem
 

@@ -1,4 +1,4 @@
-"""The web console as the manager serves it: its page, its files, their headers."""
+"""The web console as the manager serves it: its page, its files and their headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that documents the REST API: what it shows, and a policy that it keeps."""
+"""The page that documents the REST API: its content, and the policy that it obeys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake manager, which tests of the client and the command line ask, answers as the API over
+"""The fake manager, used by tests of the client and the command line, answers like the API over
 Postgres."""
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fake_manager import FakeManager
 
 BATCH = {"name": "job", "command": ["true"]}
 MODEL = {"name": "team/m", "engine": "vllm", "model": "one", "env": {"A": "1"}}
-# Only the kind of these is compared: they depend on the moment, or are drawn.
+# Only the type of these is compared, because they depend on the moment or are random.
 DRAWN = {"id", "session_id", "secret", "prefix", "next", "at", "asked_at", "version"}
 DRAWN |= {"created_at", "status_since", "changed_at"}
-# The fake does not note when a key was used.
+# The fake does not record when a key was used.
 LEFT_OUT = {"last_used_at"}
 
 
 @dataclass(frozen=True)
 class Ask:
-    """``member``: with the key of a member of another project. ``if_match``: with this one of the
-    versions that were answered before."""
+    """``member``: use the key of a member of another project. ``if_match``: use this one of the
+    versions returned so far."""
 
     method: str
     path: str
@@ -132,14 +132,15 @@ def _comparable(found: Any, name: str = "") -> Any:
 
 
 class Asked:
-    """One server, and the versions that it has answered with."""
+    """One server and the versions that it has returned."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
         self._tags: list[str] = []
 
     async def answer(self, ask: Ask) -> Any:
-        """What can be compared. Of a refusal only its kind: the texts are of the store."""
+        """The comparable parts. For a refusal only its type, because the texts come from the
+        store."""
         headers = {
             "Authorization": f"Bearer {MEMBER_KEY if ask.member else ADMIN_KEY}"
         } | ask.headers

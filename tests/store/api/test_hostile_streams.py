@@ -1,5 +1,5 @@
 """Hostile agents that answer requests about code, and hostile clients of WebSockets: no answer and
-no frame is a fault of the manager, and others are served."""
+no frame causes a fault in the manager, and other clients are served."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.examples import examples
 from .served_api import ADMIN_KEY, Api, serving_api
 
 RUNS = "/v1/sessions/dev/executions"
-# Connections that are kept would be tasks of the server.
+# Kept connections would be server tasks.
 CLOSE = {"Connection": "close"}
 KEY = {"Authorization": f"Bearer {ADMIN_KEY}"}
 VALUES = st.sampled_from(
@@ -98,7 +98,7 @@ def served(shared_database: str) -> Iterator[tuple[asyncio.Runner, Api]]:
 
 
 async def asked(api: Api) -> list[int]:
-    """The statuses of every request whose answer an agent gives."""
+    """The statuses of every request that an agent answers."""
     statuses = []
     for method, path, body in (
         ("POST", RUNS, {"code": "1"}),
@@ -143,7 +143,7 @@ def test_no_answer_of_an_agent_is_a_fault(served: tuple[asyncio.Runner, Api]) ->
 
 
 def _frame(first: int, length: int, given: int, payload: bytes, *, masked: bool) -> bytes:
-    """``given``: how the length is written; the payload may be another one."""
+    """``given``: the length as written; the payload's may differ."""
     bit = 0x80 if masked else 0
     if given == 0:
         head = bytes([first, bit | min(length, 125)])

@@ -1,4 +1,4 @@
-"""Hostile bodies: at no route does one hold up the event loop, whoever sends it."""
+"""Hostile bodies: none holds up the event loop on any route, whoever sends it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _hostile(row: Route) -> dict[str, bytes]:
 
 
 class MeasuringSelector(selectors.DefaultSelector):
-    """Measures the CPU time of the loop's thread between two selections, which is that of some
+    """Measures the CPU time of the loop's thread between two selections, which is the time of some
     callbacks."""
 
     def __init__(self) -> None:
