@@ -1,5 +1,5 @@
-"""Traces in tests: a sink that keeps spans, and a collector that takes OTLP over HTTP and parses
-it."""
+"""Traces in tests: a sink that keeps spans, and a collector that receives and parses OTLP over
+HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SESSION = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
 
 
 class Kept:
-    """A ``TraceSink`` that keeps what it gets. Ids count up."""
+    """A ``TraceSink`` that keeps the spans that it receives. Ids count up."""
 
     def __init__(
         self, sampler: Sampler = "parentbased_always_on", *, accepts_parents: bool = True
@@ -44,7 +44,7 @@ class Kept:
 
 
 class Collector:
-    """A collector of OpenTelemetry on loopback. A context manager. ``url``: its endpoint. It
+    """An OpenTelemetry collector on loopback, and a context manager. ``url``: its endpoint. It
     responds while ``goes_on`` is set."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Collector:
         self._server.server_close()
 
     def spans(self) -> list[tuple[str, trace_pb2.Span]]:
-        """What has arrived, each with the component that sent it."""
+        """The spans that have arrived, each with the component that sent it."""
         found = []
         for request in list(self.requests):
             for group in request.resource_spans:

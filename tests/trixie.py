@@ -1,7 +1,7 @@
-"""Programs of Debian trixie for the tests of an older Debian, unpacked below ``build/trixie``.
+"""Programs from Debian trixie for tests on an older Debian, unpacked below ``build/trixie``.
 
-The packages come from the mirror that apt uses here. Nothing is installed: apt gets directories of
-its own, and dpkg only unpacks.
+The packages are from the mirror that apt uses here. Nothing is installed: apt gets its own
+directories, and dpkg only unpacks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def mirror() -> str:
-    """The first repository of Debian that apt knows; "" without apt."""
+    """The first Debian repository in apt's configuration, or "" without apt."""
     if not shutil.which("apt-get"):
         return ""
 
@@ -37,7 +37,7 @@ def mirror() -> str:
 
 def fetch(programs: dict[str, Path]) -> str:
     """Unpack the packages whose program is missing. ``programs``: the program of each package.
-    Returns the reason for a failure, "" on success."""
+    Returns the reason for a failure, or "" on success."""
     missing = [package for package, program in programs.items() if not program.exists()]
     if not missing:
         return ""
@@ -51,7 +51,7 @@ def fetch(programs: dict[str, Path]) -> str:
         (apt / folder).mkdir(parents=True, exist_ok=True)
 
     (apt / "sources.list").write_text(f"deb [signed-by={_KEYS}] {where} trixie main\n")
-    # The status of this machine would hide packages that it has from elsewhere.
+    # This machine's status would hide packages that it has from elsewhere.
     own = {
         "Dir::Etc::sourcelist": apt / "sources.list", "Dir::Etc::sourceparts": "/dev/null",
         "Dir::State::status": "/dev/null",

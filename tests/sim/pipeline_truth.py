@@ -1,15 +1,14 @@
-"""Truth about pipelines: what may begin, be skipped and run again, by replaying a log of what was
+"""Truth about pipelines: what may start, be skipped and run again, by replaying a log of what was
 stored.
 
-The log is written by triggers of the simulation, in the order of the changes. The replay knows the
-rules from ``docs/pipelines.md``, and nothing of the dependencies between sessions that managers
-write.
+The simulation's triggers write the log, in the order of the changes. The replay uses the rules in
+``docs/pipelines.md``, and none of the dependencies between sessions that managers write.
 
-A restored database has lost that steps began, and learns of it when their agents report their ends:
-what they waited for may be pending again by then. Which kernels have been placed is therefore kept
-apart, in a table that no restore takes back. An element of an array that begins again, because its
-end was lost, is not counted where a later one has run: what follows that one no longer waits for
-the earlier one.
+A restored database no longer knows that steps had started, and learns it when their agents report
+their ends: by then, their predecessors may be pending again. The placed kernels are therefore
+recorded in a separate table that no restore reverts. An array element that starts again because its
+end was lost is not counted if a later one has run: the successors of the later one no longer wait
+for the earlier one.
 """
 
 from __future__ import annotations

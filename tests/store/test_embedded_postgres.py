@@ -38,7 +38,7 @@ def state(database_dir: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def used_state(stopped_postgres: Path, state: Path) -> Path:
-    """The state directory of a server that has run."""
+    """The state directory of a server that has already run."""
     return copied_postgres(stopped_postgres, state)
 
 
@@ -46,7 +46,7 @@ def used_state(stopped_postgres: Path, state: Path) -> Path:
 async def running(
     stopped_postgres: Path, database_dir: Path
 ) -> AsyncIterator[tuple[EmbeddedPostgres, Path]]:
-    """A server, which no test changes, and its directory."""
+    """A server that no test changes, and its directory."""
     path = copied_postgres(stopped_postgres, database_dir / "embedded-running")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("MOORAGE_COMMON__LINK_TOKEN", "do-not-tell")
@@ -70,7 +70,7 @@ async def ask(dsn: str, question: str) -> Any:
 
 
 def alive(pid: int) -> bool:
-    """Without a signal: a zombie that is not reaped still accepts signals."""
+    """Checked without a signal, because an unreaped zombie still accepts signals."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -187,7 +187,7 @@ async def test_server_dies_with_a_killed_parent_and_keeps_commits(used_state: Pa
     parent.kill()
     await parent.wait()
 
-    # At once, while the orphan is still on its way out: the new one waits for it.
+    # Start at once, while the orphan is still shutting down: the new server waits for it.
     async with embedded(used_state) as postgres:
         assert await ask(postgres.dsn, "SELECT answer FROM kept") == 42
         assert not alive(int(pid))
@@ -225,7 +225,7 @@ async def test_killed_server_restarts_at_the_same_address_with_its_data(used_sta
 
 
 async def test_pid_file_of_another_process_is_ignored(used_state: Path) -> None:
-    # After a reboot the old number may be anybody's; in a container it often is.
+    # After a reboot the old number may belong to any process; in a container it often does.
     stale = (
         f"{os.getpid()}\n{used_state}/data\n1\n5432\n\n127.0.0.1\n        1         1\nready   \n"
     )

@@ -1,5 +1,4 @@
-"""Expected starts: every one that was told is kept with what came of it, and their errors are
-published."""
+"""Expected starts: every reported one is kept with its outcome, and their errors are published."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ async def end(store: Store, agent: FakeAgent, name: str) -> None:
 
 
 async def waiting(store: Store) -> FakeAgent:
-    """``first`` runs with a limit, ``next`` waits for its end."""
+    """``first`` runs with a limit, and ``next`` waits for it to end."""
     agent = FakeAgent(store, gpus=1)
     await agent.report()
     await add(store, "first", timeout_s=1200, stop_grace_s=0)
@@ -145,7 +144,7 @@ async def test_only_new_answers_about_pending_sessions_are_kept(store: Store) ->
 
 
 async def test_estimates_are_corrected_by_what_was_measured(store: Store) -> None:
-    """Ten sessions started after a quarter of the time that they were told, or nearly so."""
+    """Ten sessions started after about a quarter of the predicted time."""
     await waiting(store)
     explain = ExplanationService(store, StoreClock())
     raw = (await explain.why(SYSTEM, "next")).expected_start
@@ -190,7 +189,7 @@ async def test_metrics_and_retention(store: Store) -> None:
         e for e in (await store.sessions.history(SYSTEM, "next")).items if e.event == "placed"
     ).at
     error = pytest.approx(abs((placed - expected).total_seconds()))
-    await store.database.fetch("DELETE FROM leases")  # of the pass above
+    await store.database.fetch("DELETE FROM leases")  # from the pass above
 
     async with Leader(store, clock) as leader:
         calibrator = StartCalibrator(store, leader, metrics, clock, kept_s=DAY_S)

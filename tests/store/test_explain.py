@@ -72,7 +72,7 @@ async def test_explanation_gives_the_earliest_fit(store: Store) -> None:
     assert (behind.position, behind.expected_start) == (2, None)
     assert behind.basis.startswith("unknown: 1 session ahead of it without a time limit")
 
-    # A question changes nothing: the same session is asked about by the next pass as if nobody had
+    # A question changes nothing: the next pass examines the same session as if it had not been
     # asked.
     assert (await store.sessions.get(SYSTEM, "big")).hold is None
     await schedule(store)
@@ -156,7 +156,7 @@ async def test_dry_run_respects_the_queue(store: Store) -> None:
     await FakeAgent(store, gpus=2).report()
     await add(store, "first", 2)
     view = await ask(store, 1)
-    assert not view.fits  # the room that there is goes to the one that waits
+    assert not view.fits  # the available capacity goes to the waiting session
 
 
 async def test_dry_run_checks_quotas_dependencies_and_begin_times(store: Store) -> None:
@@ -182,7 +182,7 @@ async def test_dry_run_rejects_an_unknown_group(store: Store) -> None:
     ("needs", "error"),
     [
         ("nobody", NotFound),
-        ("theirs", NotFound),  # names are those of the own project
+        ("theirs", NotFound),  # names belong to the caller's own project
         ("id of theirs", Forbidden),
         ({"session": "shell", "on": "success"}, InvalidInput),
         ({"session": "shell", "on": "any"}, None),

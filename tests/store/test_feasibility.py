@@ -1,4 +1,4 @@
-"""Requests that no agent could ever satisfy are reported when they are made."""
+"""Requests that no agent could ever satisfy are reported on submission."""
 
 from __future__ import annotations
 

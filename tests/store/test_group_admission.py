@@ -1,4 +1,4 @@
-"""Admission of sessions to resource groups: what the statements decide, beside the rule in
+"""Admission of sessions to resource groups: the decisions of the statements, next to the rule in
 Python."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RETIRED = (None, datetime(2026, 1, 1, tzinfo=UTC))
 OWNERS = ("ann", "bob")
 
 Case = tuple[GroupOptions, datetime | None, str, str, SessionType]
-# As the statements that create sessions: `g` is the group, `i` the session.
+# As in the statements that create sessions: `g` is the group, `i` the session.
 QUERY = f"""
 SELECT
 {fragment("group_admits")} AS admits,
@@ -63,7 +63,7 @@ async def test_the_statements_admit_whom_the_rule_admits(store: Store) -> None:
 
 
 async def test_absent_options_restrict_nobody(store: Store) -> None:
-    """A group that was made before an option has no key of it."""
+    """A group created before an option existed has no key for it."""
     columns = [{}, {"projects": None}], [None, None], ["vision"] * 2, ["ann"] * 2, ["batch"] * 2
     rows = await store.database.fetch(QUERY, *columns)
     assert [(row["admits"], row["allows"]) for row in rows] == [(True, True)] * 2

@@ -1,5 +1,5 @@
 """Renamed resource groups over the real store and API: what moves along, and what former names
-still mean."""
+still refer to."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_the_former_name_still_stands_for_the_group(api: Api, store: Store
         "skip",
     )
 
-    # What does not pass the API: replicas, retried steps, a manager of the release before.
+    # Paths that bypass the API: replicas, retried steps, a manager of the previous release.
     late = await store.sessions.create(ANN, job("fast", name="late"))
     assert (await store.sessions.get(ANN, late.id)).spec.resource_group == "quick"
     status, text = await api.call("admin", "DELETE", "/v1/groups/fast?drain=true")
@@ -137,7 +137,7 @@ async def test_an_agent_that_says_the_former_name_stands_in_the_group(store: Sto
     await store.group_aliases.rename("fast", "quick", actor="root")
     await FakeAgent(store, group="fast", incarnation="restarted").report()
     await FakeAgent(store, name="node-2", group="fast").report()
-    # A manager of the release before writes what the agent says.
+    # A manager of the previous release writes what the agent reports.
     await store.database.fetch("UPDATE agents SET resource_group = 'fast' WHERE id = 'node-2'")
     groups = [(await store.agents.get(name)).resource_group for name in ("node-1", "node-2")]
     assert groups == ["quick", "quick"]
@@ -173,7 +173,7 @@ async def test_history_follows_in_batches(store: Store, monkeypatch: pytest.Monk
 
 
 async def test_a_session_that_was_created_at_the_same_moment_follows(store: Store) -> None:
-    """Its statement saw the group as it was before."""
+    """Its statement saw the group's earlier state."""
     await store.group_aliases.rename("fast", "quick", actor="root")
     made = await store.sessions.create(ANN, job("quick"))
     await store.database.fetch("UPDATE sessions SET resource_group = 'fast'")
@@ -199,7 +199,7 @@ async def test_an_agent_that_came_at_the_same_moment_follows(
 async def test_what_a_manager_of_the_release_before_writes_is_of_the_group(
     api: Api, store: Store
 ) -> None:
-    """It does not know of aliases, and so writes what the request says."""
+    """It does not know about aliases, so it writes the name from the request."""
     await store.group_aliases.rename("fast", "quick", actor="root")
     fields = {"name": "m", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 1}
     spec = EndpointSpec.model_validate(
@@ -362,7 +362,7 @@ async def test_other_managers_learn_of_a_rename(store: Store, migrated_database:
         waiting = await other.sessions.create(ANN, job("fast"))
         assert [one.session_id for one in (await pending.of("fast"))[0]] == [waiting.id]
         await store.group_aliases.rename("fast", "quick", actor="root")
-        async with asyncio.timeout(30):  # by its clock, its cache never forgets
+        async with asyncio.timeout(30):  # by its clock, its cache never expires
             while await other.group_aliases.current("fast") != "quick":
                 await asyncio.sleep(0.01)
 
@@ -371,7 +371,7 @@ async def test_other_managers_learn_of_a_rename(store: Store, migrated_database:
 
 
 async def test_history_of_a_group_is_found_by_every_name(store: Store) -> None:
-    """Records of usage never change: their group is resolved when they are read."""
+    """Usage records never change: their group is resolved when they are read."""
     await store.database.fetch(
         "INSERT INTO usage_records (source, epoch, sequence, began_at, ended_at, project, username, key_id, "
         "model, requests, tokens_in, tokens_out, tokens_cached, session_id, endpoint, resource_group) VALUES "

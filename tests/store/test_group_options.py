@@ -1,4 +1,4 @@
-"""Options of resource groups: stored in Postgres, applied by the next pass, kept across leaders."""
+"""Resource group options: stored in Postgres, applied by the next pass, kept across leaders."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def micros(at: datetime) -> int:
 
 
 async def test_backfill_uses_expected_ends_of_running_kernels(store: Store) -> None:
-    """The head of the queue starts when the last running kernel has ended; shorter ones may go
+    """The head of the queue starts when the last running kernel has ended; shorter sessions may go
     first."""
     agent = FakeAgent(store, "a", gpus=2)
     await agent.report()

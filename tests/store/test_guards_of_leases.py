@@ -1,5 +1,5 @@
-"""Guards of the statement that ends kernels of silent agents: what it ends, what it leaves, and as
-what."""
+"""Guards of the statement that ends kernels of silent agents: which ones it ends, which it leaves,
+and in which state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SILENCE = "agent {} had no contact with a manager for the lease of 30 s"
 
 class Silence:
     """Agents: ``silent`` and ``back`` were heard from two hours ago, ``later`` and ``heard`` one
-    hour ago. ``back`` is ALIVE all the same."""
+    hour ago. ``back`` is ALIVE nevertheless."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -44,8 +44,7 @@ class Silence:
     async def add(
         self, name: str, agent: str, status: str = "RUNNING", reason: str = ""
     ) -> LeasedKernel:
-        """A kernel, and the lease of it that was found when its agent had been silent since its
-        last contact."""
+        """A kernel and its lease, found when its agent had been silent since its last contact."""
         number = len(self.kernels) + 1
         made = await kernel(
             self.store,
@@ -72,7 +71,8 @@ class Silence:
         return await self.store.kernel_leases.expire(leases, term, reason, detail)
 
     async def ended(self) -> dict[str, tuple[str, str, str]]:
-        """Status, reason and detail of the kernels that have changed. Of the others nothing has."""
+        """Status, reason and detail of the changed kernels. Nothing about the others has
+        changed."""
         after = await rows(self.store, "kernels")
         found = {}
         for name, kernel_id in self.kernels.items():
@@ -94,7 +94,7 @@ async def test_a_lease_ends_the_kernels_of_silent_agents(store: Store) -> None:
         await world.add("back", "back"),
     ]
 
-    # As other agents were at the look: heard from since, and no agent of this kernel.
+    # As other agents were when checked: heard from since, and not this kernel's agent.
     heard = replace(await world.add("heard", "heard"), contact=world.last_seen["silent"])
     elsewhere = replace(await world.add("elsewhere", "back"), agent_id=AgentId("silent"))
     for status in ("PENDING", "TERMINATED", "CANCELLED", "ERROR"):

@@ -1,5 +1,5 @@
-"""Guards of the statement that writes what agents observe: which kernels it changes, and what of
-them."""
+"""Guards of the statement that writes agents' observations: which kernels it changes, and which of
+their columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .test_leader_writes import until_it_waits
 
 SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
 LATER = SOON + timedelta(hours=1)
-# One observation, which says nothing but the state, in the order of the parameters.
+# One observation with nothing but the state, in the order of the parameters.
 SAYS: Mapping[str, object] = {
     "agent_id": "one",
     "id": "",
@@ -44,7 +44,7 @@ SAYS: Mapping[str, object] = {
 
 
 async def observe(store: Store, *said: dict[str, object]) -> dict[str, dict[str, Any]]:
-    """The rows that are returned, by kernel."""
+    """The returned rows, by kernel."""
     given = [{**SAYS, **one} for one in said]
     columns = [[one[name] for one in given] for name in SAYS]
     found = await store.database.fetch(SQL["kernel_observe"], *columns)
@@ -52,7 +52,7 @@ async def observe(store: Store, *said: dict[str, object]) -> dict[str, dict[str,
 
 
 async def changed(store: Store, before: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The columns that have changed, by kernel."""
+    """The changed columns, by kernel."""
     after = await rows(store, "kernels")
     found = {
         key: {name: value for name, value in row.items() if value != before[key][name]}
@@ -84,7 +84,7 @@ async def test_a_kernel_is_moved_from_the_state_that_was_seen_by_its_own_agent(
     assert found[made[0]]["status"] == "RUNNING"
     assert found[made[0]]["status_since"] > LONG_AGO
 
-    # The stream of one agent says nothing of another's.
+    # One agent's stream says nothing about another's.
     older = {"id": of_two, **moves, "agent_id": "two", "stream": 4}
     assert set(await observe(store, older, {"id": made[1], **moves})) == {made[1]}
     assert set(await observe(store, older | {"stream": 5})) == {of_two}
@@ -128,8 +128,8 @@ async def test_a_kernel_that_is_being_moved_stays_where_it_goes(
 
 @dataclass(frozen=True)
 class Change:
-    """What a kernel was, what is said of it, and what of it changes. It is RUNNING if nothing else
-    is said."""
+    """A kernel's state before, the observation, and the columns that change. It is RUNNING unless
+    stated otherwise."""
 
     was: dict[str, object] = field(default_factory=dict)
     says: dict[str, object] = field(default_factory=dict)
@@ -238,7 +238,7 @@ async def test_what_is_not_said_stays(store: Store) -> None:
     said: list[dict[str, object]] = []
     for number, (name, change) in enumerate(CHANGES.items(), start=1):
         status = str(change.says.get("old", "RUNNING"))
-        # As the observation says it, so that only what the case is about changes.
+        # Equal to the observation, so that only the columns that the case is about change.
         observed = (
             str(change.says.get("new", "RUNNING"))
             if status in ("QUEUED", "CREATING")
@@ -267,7 +267,7 @@ async def test_what_is_not_said_stays(store: Store) -> None:
 
 
 async def test_a_walltime_begins_no_later_than_now(store: Store) -> None:
-    """Its agent may have been away when it began, and the clock of the site may be wrong."""
+    """Its agent may have been away when it started, and the site's clock may be wrong."""
     await agents(store, "one")
     made: list[KernelId] = []
     for name, walltime_s in (("known", 7200), ("wrong", 60), ("unknown", None)):
@@ -298,8 +298,8 @@ async def test_who_is_told(store: Store) -> None:
     other = await session(store, "other")
     stopping: dict[str, object] = {"old": "TERMINATING", "new": "TERMINATING"}
 
-    # The columns before, what is said, and: in the routes, was stopping, a replica whose health
-    # changed.
+    # The columns before, the observation, and whether it is in the routes, was stopping, and is a
+    # replica whose health changed.
     cases: list[tuple[dict[str, object], dict[str, object], tuple[bool, bool, bool]]] = [
         ({}, {}, (False, False, True)),
         ({"port": 21000}, {}, (True, False, True)),

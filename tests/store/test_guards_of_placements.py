@@ -1,5 +1,5 @@
-"""Guards of the statement that places sessions: a placement says nothing about the others beside
-it, and none is written that was planned from an older state."""
+"""Guards of the statement that places sessions: one placement does not affect the others in the
+statement, and none that was planned from an older state is written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def place(store: Store, *places: Place) -> set[str]:
 
 
 async def test_a_placement_is_for_its_own_session_and_its_own_agents(store: Store) -> None:
-    """What keeps one session from being placed keeps no other of the same statement."""
+    """An obstacle to placing one session does not affect the others in the same statement."""
     await agents(store, "one", "two", "gone", "far")
     await store.database.fetch("UPDATE agents SET status = 'SUSPECT' WHERE id = 'gone'")
     await store.database.fetch("UPDATE agents SET address = $1 WHERE id = 'far'", FAR)
@@ -121,7 +121,7 @@ async def second_attempt(
 
 
 async def test_a_session_waits_for_its_own_earlier_attempts(store: Store) -> None:
-    """And not for those of others, nor for other kernels of the same attempt."""
+    """But not for those of other sessions, nor for other kernels of the same attempt."""
     await agents(store, "one")
     endpoint = EndpointSpec(name="tiny", engine="vllm", model="m", replicas=0)
     replica_of = (await store.endpoints.create(SYSTEM, endpoint)).snapshot.endpoint_id
@@ -149,8 +149,8 @@ async def test_a_session_waits_for_its_own_earlier_attempts(store: Store) -> Non
 
 
 async def test_placements_lock_in_one_order(store: Store, migrated_database: str) -> None:
-    """As releases lock: while the first counter is locked by somebody else, they have none of the
-    others."""
+    """In the order in which releases lock: while another transaction holds the first counter, they
+    hold none of the others."""
     names = [f"node-{number:02}" for number in range(20)]
     cpu = Allocation("cpu", DeviceId(""), 1000)
     await agents(store, *names)
@@ -174,7 +174,7 @@ async def test_placements_lock_in_one_order(store: Store, migrated_database: str
 
 
 async def test_after_a_restore_what_an_agent_may_run_already_is_not_placed(store: Store) -> None:
-    """Unless its attempts may overlap, as those of replicas."""
+    """Unless its attempts may overlap, like those of replicas."""
     await agents(store, "one", "restored", "unknown")
     endpoint = EndpointSpec(name="tiny", engine="vllm", model="m", replicas=0)
     made = await store.endpoints.create(SYSTEM, endpoint)

@@ -1,5 +1,5 @@
-"""Guards of the statement that moves sessions: which sessions and kernels it changes, and what of
-them."""
+"""Guards of the statement that moves sessions: which sessions and kernels it changes, and which of
+their columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.manager.store.database.queries import SQL
 from .statement_rows import LONG_AGO, agents, kernel, rows, session
 from .test_leader_writes import until_it_waits
 
-# One transition, which changes as little as one can, in the order of the parameters.
+# One transition that changes as little as possible, in the order of the parameters.
 MOVES: Mapping[str, object] = {
     "id": "",
     "old": "RUNNING",
@@ -47,8 +47,8 @@ NOW = object()
 async def move(
     store: Store, *moves: dict[str, object], subs: Sequence[tuple[str, int, str]] = (), **terms: int
 ) -> list[dict[str, Any]]:
-    """The rows that are returned. ``subs``: session, number and id of new sub kernels. ``terms``:
-    of the leader who decides it, by the id of the session without its hyphens."""
+    """The returned rows. ``subs``: session, number and id of new sub kernels. ``terms``: the term
+    of the leader that decides, by the session's id without hyphens."""
     given = [{**MOVES, **one} for one in moves]
     columns = [[one[name] for one in given] for name in MOVES]
     new_subs = [[sub[n] for sub in subs] for n in (0, 1, 2)] + [["sub-secret" for _ in subs]]
@@ -73,7 +73,7 @@ async def running(store: Store, name: str, **columns: object) -> str:
 async def changed(
     store: Store, table: str, before: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The columns that have changed, by row; all those of a new row."""
+    """The changed columns by row; for a new row, all of them."""
     after = await rows(store, table)
     found = {
         key: {
@@ -93,7 +93,7 @@ async def test_a_session_is_moved_from_the_state_in_which_it_was_seen(store: Sto
     for owner in made.values():
         await kernel(store, owner, 1, "RUNNING", agent="one")
 
-    # What is said of the others would hold for these.
+    # Otherwise the rules for the other columns would apply to these.
     await running(store, "creating", status="CREATING")
     await running(store, "revised", revision=2)
     before = await rows(store, "sessions")
@@ -146,8 +146,8 @@ async def test_only_the_leader_moves_what_only_it_may_decide(store: Store) -> No
 
 @dataclass(frozen=True)
 class Change:
-    """What a session was, what is decided, and what of it changes, beside the revision. It is
-    RUNNING if nothing else is decided."""
+    """A session's state before, the decision, and the columns that change besides the revision. It
+    is RUNNING unless decided otherwise."""
 
     was: dict[str, object] = field(default_factory=dict)
     decided: dict[str, object] = field(default_factory=dict)
@@ -308,7 +308,7 @@ async def test_a_new_attempt_has_kernels_of_its_own(store: Store) -> None:
 
 
 async def test_who_is_told_of_an_end(store: Store) -> None:
-    """Those that depend on it, once it has ended."""
+    """Sessions that depend on it, once it has ended."""
     made = {
         name: await running(store, name) for name in ("ended", "cancelled", "failed", "stopping")
     }

@@ -1,4 +1,4 @@
-"""Held slots: the sums that passes keep equal those of all sessions, and are never too low for the
+"""Held slots: the sums kept by passes equal those over all sessions, and are never too low for the
 leader."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Sums = Mapping[tuple[str, str], Mapping[str, int]]
 
 
 def sums_of(snapshot: Snapshot) -> tuple[Sums, Sums, Mapping[str, Any]]:
-    """By quota: what counts against it, and what of that is in other groups; and by user, for
+    """By quota, the usage counted against it and the part of that in other groups; and by user, for
     drf."""
     used = {(q.scope, q.name): {**q.used, "sessions": q.running} for q in snapshot.quotas}
     away = {
@@ -64,8 +64,8 @@ async def full(store: Store, group: str) -> tuple[Sums, Sums, Mapping[str, Any]]
 
 
 async def assert_equal(store: Store) -> None:
-    """Once the notifications of other managers have arrived. Sums that none corrects heal after
-    some seconds, when all are counted again: that would be too late."""
+    """Once other managers' notifications have arrived. Uncorrected sums are fixed after some
+    seconds, when everything is counted again, but that would be too late."""
     for group in GROUPS:
         async with asyncio.timeout(5):
             while await kept(store, group) != await full(store, group):
@@ -102,8 +102,8 @@ async def create(store: Store, rng: random.Random) -> None:
 
 
 class World:
-    """Two managers that lead by turns. The agents' reports, and their consequences, come through
-    either."""
+    """Two managers that lead in turn. The agents' reports and their consequences arrive through
+    either one."""
 
     def __init__(
         self, managers: tuple[Store, Store], agents: list[FakeAgent], rng: random.Random
@@ -133,7 +133,7 @@ class World:
         return (await self.leader.sessions.page(SYSTEM, Paging(500), statuses=statuses)).items
 
     async def observe(self) -> None:
-        """An agent reports a change of a kernel; another manager may draw the conclusions."""
+        """An agent reports a kernel change; another manager may act on it."""
         if not (views := await self.placed()):
             return
 
@@ -174,7 +174,7 @@ class World:
 async def test_sums_equal_those_of_all_sessions(
     migrated_database: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By notifications alone: nothing is swept."""
+    """By notifications alone, without a sweep."""
     monkeypatch.setattr(held_slots, "SWEEP_S", 1e6)
     monkeypatch.setattr(held_slots, "SWEPT", 3)
     rng = random.Random(seed)
@@ -191,7 +191,7 @@ async def test_sums_equal_those_of_all_sessions(
 
 
 async def placed_one(store: Store) -> int:
-    """Place one session, once the sums are known. Returns the term."""
+    """Place one session once the sums are known. Returns the term."""
     await set_up(store)
     await store.sessions.create(
         Scope.system("t", OWNERS[0]), SessionSpec(command=["x"], resources={"cpu": 1})

@@ -1,5 +1,4 @@
-"""Locks of the statement that records holds: in the order of the ids, as transitions take
-theirs."""
+"""Locks of the statement that records holds: in id order, like the locks of transitions."""
 
 from __future__ import annotations
 
@@ -16,7 +15,8 @@ from moorage.manager.store.database.queries import SQL
 async def test_holds_and_transitions_lock_in_one_order(
     store: Store, migrated_database: str
 ) -> None:
-    """While the first row is locked by somebody else, the statement has none of the others yet."""
+    """While another transaction holds the first row, the statement does not hold any of the others
+    yet."""
     spec = SessionSpec(command=["x"])
     ids = sorted([(await store.sessions.create(Scope.system("t"), spec)).id for _ in range(20)])
     transition = await asyncpg.connect(migrated_database)

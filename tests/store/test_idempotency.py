@@ -39,7 +39,7 @@ async def test_repeated_request_returns_the_same_session(store: Store) -> None:
         "what is answered is what was written"
     )
 
-    # Defaults spelt out, fields in another order: the same meaning.
+    # Explicit defaults and a different field order have the same meaning.
     same = SessionSpec.model_validate({"priority": 10, "resources": {"cpu": 1}, "command": ["x"]})
     assert await store.sessions.create_once(Scope.system("a"), same, idempotency_key=KEY) == (
         first,
@@ -73,7 +73,7 @@ async def test_concurrent_requests_on_two_managers_create_one_session(
         )
         answers = await asyncio.gather(*asked)
 
-        # Neighbours in the same batches are not hurt.
+        # Other requests in the same batches are not affected.
         beside = await asyncio.gather(
             *(
                 store.sessions.create_once(
@@ -132,7 +132,7 @@ async def test_manager_crash_after_commit_keeps_the_session(
             while not await watching.fetchval("SELECT count(*) FROM sessions"):
                 pass
 
-        task.cancel()  # its answer never comes
+        task.cancel()  # its answer never arrives
         await watching.close()
         await asyncio.gather(task, return_exceptions=True)
 

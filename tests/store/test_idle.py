@@ -1,4 +1,4 @@
-"""Idle criteria in Postgres: what ends a session, what does not, and extensions."""
+"""Idle criteria in Postgres: what ends a session and what does not, and extensions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class World:
         return await self.store.sessions.get(Scope.system(), ref)
 
     async def look(self, *seconds: float, ref: str = "dev") -> Status:
-        """The controller looks after each of these pauses."""
+        """The controller checks after each of these pauses."""
         for pause in seconds:
             self.clock.advance(pause)
             # that of `schedule`
@@ -100,8 +100,8 @@ class World:
 
 
 async def warned_routes(world: World) -> list[tuple[bool, str]]:
-    """Whether the end of the session is near, and by which criterion, for each app as proxies get
-    it."""
+    """Whether the session's end is near, and by which criterion, for each app as sent to
+    proxies."""
     at = datetime.now(UTC).timestamp()
     apps = (await world.store.routes.table()).apps
     return [(-10 <= app.idle_ends_at - at <= 20, app.idle_criterion) for app in apps]
@@ -150,7 +150,7 @@ async def test_a_proxy_that_does_not_tell_of_traffic_ends_no_session(
     await world.policy(traffic={"max_s": 30})
     await world.start(**WEB)
     world.proxy(tells=tells)
-    if tells:  # it was there, and is silent now
+    if tells:  # it was there, but is silent now
         await world.look(5, 5)
         await world.store.database.fetch("UPDATE proxy_reports SET at = at - interval '1 minute'")
 

@@ -1,4 +1,5 @@
-"""Cost of an idle leader: its loops read as many rows from Postgres at ten times the size."""
+"""The cost of an idle leader: its loops read the same number of rows from Postgres at ten times the
+size."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ from scale_loops import Loops
 from scale_worlds import World
 from tests.conftest import execute
 
-# integrity checks begin after a minute
+# integrity checks start after a minute
 WARM_UP_S = 62.0
 IDLE_S = 30.0
 GOAL = 1.5
-# What a transaction has read, by tables. Index-only scans read no rows where a vacuum has been.
+# The reads of a transaction, by table. Index-only scans read no rows from vacuumed pages.
 READ = (
     "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint FROM "
     "pg_stat_xact_user_tables"
@@ -76,12 +77,12 @@ CHUNKS = [
     (integrity_checks, "FIRST", 1),
     (integrity_checks, "LEAST", 1),
     (integrity_checks, "MOST", 1),
-    # However long the statements take, there are as many parts, and there is no election.
+    # The number of parts is the same however long the statements take, and there is no election.
     (integrity_checks, "SHARE", 1.0),
     (leader, "LEASE_S", 600.0),
 ]
-# Linear in agents, as heartbeats are: an index on the time of the last one would make these more
-# expensive. A sample of the occupancy sums up all slots and live sessions, twice a minute.
+# Linear in the number of agents, like heartbeats: an index on the time of the last one would make
+# those more expensive. An occupancy sample adds up all slots and live sessions, twice a minute.
 LINEAR = {"agents: idle: agent_contacts", "gc: idle: occupancy_record"}
 CASES = {
     "sessions": lambda n: World(agents=20 * n, running=100 * n),
@@ -93,9 +94,9 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def few_connections() -> None:
-    """Each kind of statement has its own connection here. On a shared one more statements would
-    follow each other than asyncpg keeps, and be planned again while they are measured; the planner
-    reads rows, too."""
+    """Each kind of statement has its own connection here. On a shared connection there would be
+    more statements than asyncpg caches, and they would be planned again while they are measured;
+    the planner also reads rows."""
 
 
 async def idle(dsn: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:

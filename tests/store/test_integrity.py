@@ -1,4 +1,4 @@
-"""Integrity checks: each finds its violation, and repair corrects what is repairable."""
+"""Integrity checks: each finds its violation, and repair corrects everything that is repairable."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RECOUNT = (
     "UPDATE agent_slots c SET used = (SELECT coalesce(sum(amount), 0) FROM allocations a "
     "WHERE released_at IS NULL AND (a.agent_id, a.slot, a.device_id) = (c.agent_id, c.slot, c.device_id))"
 )
-# What is wrong: the check that must see it, and how to make it so.
+# The violations: the check that must see each, and how to cause it.
 BREAKS: dict[str, tuple[str, ...]] = {
     "a counter": ("counters", "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'"),
     "a slot over its capacity": (
@@ -119,7 +119,7 @@ async def test_violation_is_found(store: Store, what: str) -> None:
     assert await store.integrity.check() == []
     name, *statements = BREAKS[what]
 
-    # A constraint refuses some of these; the check is for the day when the constraint has been
+    # A constraint refuses some of these; the check is for the case that the constraint has been
     # dropped.
     await corrupt(store, "ALTER TABLE agent_slots DROP CONSTRAINT used_within_capacity")
     await corrupt(store, "DROP INDEX allocations_whole_device", *statements)
@@ -145,7 +145,7 @@ async def test_fenced_allocation_is_no_drift_and_is_not_repaired(store: Store) -
     await mark_silent(store)
     await reconcile_all(store)
     await corrupt(store, "UPDATE kernels SET status_since = now() - interval '1 hour'")
-    # heard, and it still shows the kernel
+    # heard from, and it still shows the kernel
     await corrupt(store, "UPDATE agents SET status = 'ALIVE'")
     assert await store.integrity.repair() == []
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
@@ -156,7 +156,7 @@ async def test_garbage_collector_repairs_and_counts_drift(store: Store) -> None:
     before = await used(store)
     clock = ManualClock()
     metrics = ManagerMetrics()
-    await corrupt(store, "DELETE FROM leases")  # the test's own
+    await corrupt(store, "DELETE FROM leases")  # the test's own transaction
     leader = Leader(store, clock)
     await leader.run_once()
     sweeper = GarbageCollector(store, leader, metrics, clock)
@@ -200,7 +200,7 @@ async def test_db_check_reports_and_repairs_drift(
 
 
 async def test_check_during_placements_finds_no_drift(store: Store) -> None:
-    """Every statement is consistent by itself, so a check finds no drift at any moment."""
+    """Every statement is consistent by itself, so a check never finds drift."""
     agent = FakeAgent(store, gpus=4)
     await agent.report()
 

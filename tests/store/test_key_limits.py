@@ -1,4 +1,4 @@
-"""Limits of API keys, through the API: scopes, roles, memberships, rotation, and the last
+"""API key limits, through the API: scopes, roles, memberships, rotation, and the last
 administrator."""
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ async def test_concurrent_mutual_revocation_leaves_one_admin_key(
             if n == 0:
                 continue
 
-            for key in (await store.keys.page(SYSTEM)).items:  # those two alone
+            for key in (await store.keys.page(SYSTEM)).items:  # only those two
                 if key.name not in (f"a{n}", f"b{n}"):
                     await store.keys.revoke(Scope.system("t"), key.name)
 

@@ -1,4 +1,4 @@
-"""Leader election: who leads, for how long, and what clocks may do meanwhile."""
+"""Leader election: who leads, for how long, and how clocks may behave during that time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import open_store
 
 @pytest.fixture
 def long_leases() -> None:
-    """Leases are as long as they are."""
+    """Leases have their normal length."""
 
 
 @pytest_asyncio.fixture
@@ -35,7 +35,7 @@ def two_leaders(store: Store, other: Store) -> tuple[ManualClock, Leader, Leader
 
 
 async def set_lease(store: Store, seconds: float) -> None:
-    """The lease ends in so many seconds by the clock of the database."""
+    """The lease ends in this many seconds by the database's clock."""
     await store.database.fetch(
         "UPDATE leases SET expires_at = now() + make_interval(secs => $1)", seconds
     )
@@ -58,7 +58,7 @@ async def test_a_follower_takes_over_when_the_lease_ends(store: Store, other: St
 async def test_a_lease_that_lasts_is_its_holders_and_one_that_has_ended_is_a_new_term(
     store: Store,
 ) -> None:
-    """The statement alone: a leader looks at the lease before it tries."""
+    """Only the statement, because a leader checks the lease before it tries."""
     term = await store.leases.acquire("one", 60)
     assert term is not None
     assert await store.leases.acquire("two", 60) is None
@@ -83,7 +83,7 @@ async def test_a_renewed_lease_stays(store: Store, other: Store) -> None:
 async def test_the_database_clock_jumps_back_and_the_leader_is_gone(
     store: Store, other: Store
 ) -> None:
-    """The lease would last for an hour more: followers measure it by their own clocks."""
+    """The lease would last another hour, but followers measure it by their own clocks."""
     clock, first, second = two_leaders(store, other)
     await first.run_once()
     await set_lease(store, 3600)
@@ -113,7 +113,8 @@ async def test_the_database_clock_jumps_back_and_the_leader_lives(
 
 
 async def test_the_database_clock_jumps_forward(store: Store, other: Store) -> None:
-    """The lease counts as over. Whoever acquires it begins a new term, and the other one stops."""
+    """The lease is considered over. The manager that acquires it begins a new term, and the other
+    one stops."""
     _, first, second = two_leaders(store, other)
     await first.run_once()
     await set_lease(store, -3600)
@@ -161,7 +162,7 @@ async def test_an_outage_that_nobody_used_keeps_the_term(store: Store) -> None:
 async def test_resigning_wakes_a_follower_at_once(
     store: Store, other: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("LEASE_S", "LONGEST_LEASE_S", "RENEWAL_S"):  # nobody looks by itself
+    for name in ("LEASE_S", "LONGEST_LEASE_S", "RENEWAL_S"):  # no loop checks by itself
         monkeypatch.setattr(leader, name, 600.0)
 
     async with Leader(store, clock) as first, Leader(other, clock) as second:
@@ -177,7 +178,7 @@ async def test_resigning_wakes_a_follower_at_once(
 
 
 async def test_a_late_renewal_does_not_bring_the_lease_back(store: Store) -> None:
-    """A renewal that was under way when its manager resigned."""
+    """A renewal that was in progress when its manager resigned."""
     term = await store.leases.acquire("gone", LEASE_S)
     assert term is not None
     await store.leases.release("gone", term)
@@ -185,7 +186,7 @@ async def test_a_late_renewal_does_not_bring_the_lease_back(store: Store) -> Non
 
 
 async def test_a_follower_sleeps_while_the_lease_lasts(store: Store, other: Store) -> None:
-    """An idle follower reads one row at a time, as rarely as an election in time allows."""
+    """An idle follower reads one row at a time, as rarely as a timely election allows."""
     clock, first, second = two_leaders(store, other)
     await first.run_once()
     await set_lease(store, LEASE_S)

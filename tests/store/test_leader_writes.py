@@ -1,4 +1,4 @@
-"""Writes of a leader: only under its term, and only from its own observations."""
+"""A leader's writes: only under its term, and only from its own observations."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def expire(store: Store, term: int) -> int:
 
 
 WRITES = [mark, preempt, stop, create, hold, hold_losses, move_deadlines, place, expire]
-# What another leader would do again, or otherwise.
+# Writes that another leader would repeat or decide differently.
 LOCKING = [mark, preempt, stop, create, place, expire]
 
 
@@ -131,7 +131,7 @@ async def test_former_leader_writes_nothing(
 async def test_leader_whose_lease_is_over_writes_nothing(
     store: Store, write: Callable[[Store, int], Awaitable[int]]
 ) -> None:
-    """Nobody leads in its place yet: another manager may begin at any moment, from what it reads
+    """No other manager leads yet, but one may start at any moment, from the state that it reads
     now."""
     agent = FakeAgent(store)
     await agent.report()
@@ -166,7 +166,7 @@ async def test_leader_that_is_replaced_meanwhile_writes_nothing(
 
 
 async def until_it_waits(connection: Any, writing: asyncio.Future[int]) -> None:
-    """For a lock; or it has not waited, and is done."""
+    """It waits for a lock; or it has not waited, and is done."""
     waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     async with asyncio.timeout(30):
         while not writing.done() and not await connection.fetch(waits):
@@ -214,8 +214,7 @@ async def test_alive_agent_is_never_lost_at_once(store: Store) -> None:
 
 
 class Monitored:
-    """A leader's monitor with a monotonic clock of its own. The database's clock is the real
-    one."""
+    """A leader's monitor with its own monotonic clock. The database's clock is the real one."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -234,7 +233,7 @@ class Monitored:
 
 
 async def test_lost_needs_the_database_clock_too(store: Store) -> None:
-    """A monotonic clock that runs away makes an agent SUSPECT, which costs nothing."""
+    """A runaway monotonic clock makes an agent SUSPECT, which costs nothing."""
     agent = FakeAgent(store)
     monitored = Monitored(store)
     await agent.report()

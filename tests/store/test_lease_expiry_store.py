@@ -1,4 +1,4 @@
-"""Leases of kernels in the store: who gets one, and when the program runs again."""
+"""Kernel leases in the store: which kernels get one, and when the program runs again."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ async def test_expired_lease_requeues_the_session(store: Store) -> None:
 
 
 async def end_by_walltime(store: Store, after_s: float, *, this_clock_s: float = 0.0) -> int:
-    """As the lease controller does, ``after_s`` after the end of the walltime; the clock of the
-    manager is ``this_clock_s`` off."""
+    """As the lease controller does, ``after_s`` after the walltime ends; the manager's clock is off
+    by ``this_clock_s``."""
     await store.database.fetch(
         "UPDATE kernels SET ends_at = now() - make_interval(secs => $1)", float(after_s)
     )
@@ -97,7 +97,7 @@ async def test_job_of_a_silent_agent_ends_with_its_walltime(store: Store) -> Non
     assert (view.status, view.reason) == (Status.TERMINATED, Reason.WALLTIME)
     assert await store.integrity.check() == []
     agent.seen = {}
-    await agent.report()  # it returns, and releases what it held
+    await agent.report()  # it returns, and releases its resources
     assert (await store.agents.get("node-1")).kernels == 0
 
 
@@ -124,7 +124,7 @@ async def test_contact_after_the_look_keeps_the_kernel(store: Store) -> None:
 async def test_contact_that_a_silent_agent_had_after_the_look_keeps_the_kernel(
     store: Store,
 ) -> None:
-    """It was heard from, and has become silent again since."""
+    """It was heard from, but has become silent again since."""
     await running(store, retries=1)
     await mark_silent(store)
     seen = await store.kernel_leases.on_silent_agents()

@@ -1,4 +1,4 @@
-"""The ledger: what kernels used, charged once and to the second, whoever ended them."""
+"""The ledger: kernel usage, charged once and to the second, however the kernels ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANN = Scope.system("t", Owner("ann", "vision"))
 
 
 async def used(store: Store, **given: object) -> list[ModelUsage]:
-    """The usage of the last four months."""
+    """The usage in the last four months."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     split = UsageSplit.model_validate({"by": ["project"], **given})
     page = await store.usage_records.page(
@@ -33,7 +33,7 @@ async def used(store: Store, **given: object) -> list[ModelUsage]:
 
 
 async def seconds(store: Store) -> float:
-    """GPU seconds of everyone."""
+    """Everyone's GPU seconds."""
     return sum(one.gpu_ms for one in await used(store)) / 1000
 
 
@@ -56,7 +56,7 @@ async def run(store: Store, agent: FakeAgent, name: str = "s", **more: object) -
 
 
 async def move_back(store: Store, kernel: str, by_s: float) -> None:
-    """It began to run so much earlier."""
+    """It started running this much earlier."""
     await store.database.fetch(
         "UPDATE kernels SET running_at = date_trunc('second', running_at) - make_interval(secs => $2) "
         "WHERE id = $1",
@@ -122,7 +122,7 @@ async def silence(store: Store, agent: FakeAgent, for_s: float) -> None:
 
 @pytest.mark.parametrize("retries", [0, 3])
 async def test_lost_attempt_is_charged_up_to_the_last_contact(store: Store, retries: int) -> None:
-    """Also when the agent comes back later, and the kernel has run all the time."""
+    """Even if the agent comes back later, and the kernel has run all the time."""
     agent = FakeAgent(store)
     more = {"on_lost_agent": "requeue", "overlap": "allowed", "retries": 3} if retries else {}
     kernel = await run(store, agent, **more)
@@ -144,7 +144,7 @@ async def test_lost_attempt_is_charged_up_to_the_last_contact(store: Store, retr
 async def test_lost_kernel_is_not_charged_again_when_its_device_has_another_name(
     store: Store,
 ) -> None:
-    """As after an update of the driver, while the node was away."""
+    """As after a driver update while the node was away."""
     agent = FakeAgent(store)
     kernel = await run(store, agent)
     await move_back(store, kernel, 5000)
@@ -216,7 +216,7 @@ async def test_records_stay_and_are_unique(store: Store) -> None:
 
 
 async def test_parts_of_hours_days_and_months_add_up(store: Store) -> None:
-    """As records, and rolled up into months after their sessions are gone."""
+    """Usage as records, and rolled up into months after their sessions are gone."""
     agent = FakeAgent(store)
     kernel = await run(store, agent)
     await move_back(store, kernel, 95 * 86_400 + 1234)

@@ -1,6 +1,5 @@
-"""Arithmetic of the ledger, against a model of it in Python: whatever the records are and in
-whichever order they come, hours, days and months add up to the same, before, while and after
-records are rolled up."""
+"""The ledger's arithmetic, compared with a Python model: whatever the records and their order,
+hours, days and months add up to the same before, during and after the roll-up."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ Amounts = Counter[tuple[str, str, str]]
 
 @dataclass(frozen=True)
 class Record:
-    """So much of a unit each second from ``began`` on; without ``seconds``: a correction. In
+    """An amount of a unit per second, starting at ``began``; without ``seconds``, a correction. In
     seconds."""
 
     project: str
@@ -39,7 +38,7 @@ class Record:
     seconds: int
 
     def amounts(self) -> list[tuple[datetime, int]]:
-        """What it adds, by the hour."""
+        """The amount that it adds, by hour."""
         at = BEGIN + timedelta(seconds=self.began)
         left = self.seconds
         if not left:
@@ -56,7 +55,7 @@ class Record:
         return parts
 
 
-# Around midnights and the ends of two months, of which one is short.
+# Around midnight and the ends of two months, one of which is short.
 BEGINS = st.integers(0, 4 * 3600) | st.integers(0, 33 * 86_400)
 LENGTHS = st.sampled_from([0, 1, 3599, 3600, 3601]) | st.integers(0, 4 * 86_400)
 RECORDS = st.lists(

@@ -49,7 +49,8 @@ async def test_the_first_connection_records_where_the_database_is(
 async def test_after_a_failover_agents_report_before_anything_is_placed(
     store: Store, migrated_database: str
 ) -> None:
-    """Another manager was connected to the former primary, whose cluster or timeline is stored."""
+    """Another manager had been connected to the former primary, whose cluster or timeline is
+    stored."""
     agent = FakeAgent(store, stream=1)
     seen = []
     guard = LineageGuard()
@@ -103,7 +104,7 @@ async def test_an_unreadable_file_counts_as_none(migrated_database: str, tmp_pat
 
 
 async def test_commits_wait_as_the_setting_says(migrated_database: str) -> None:
-    """Those that need not last keep their own setting."""
+    """Statements that need not be durable keep their own setting."""
     connector = DatabaseConnector(migrated_database, synchronous_commit="remote_apply")
     async with open_store(migrated_database, connector=connector) as store:
         for durable, expected in ((True, "remote_apply"), (False, "off")):

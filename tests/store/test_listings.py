@@ -1,5 +1,5 @@
-"""Listings over HTTP: every one has pages, orders and a bound, and its pages together are the whole
-list."""
+"""Listings over HTTP: every one has pages, orders and a bound, and its pages together form the
+whole list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.ssh_signing import SshSigner
 from tests.store.conftest import FakeAgent
 from tests.store.tenancy_harness import ROOT, Api, serve
 
-# Routes that answer with items and have no pages, each with the bound of its list.
+# Routes that return items without pages, each with the bound of its list.
 WHOLE = {
     "/v1/sessions/{ref}/code-kernels": "the kernelspecs of one session",
     "/v1/sessions/{ref}/apps": "the ports of one specification",
@@ -35,9 +35,9 @@ WHOLE = {
     "/v1/runtimes": "a table of the program",
     "/v1/managers": "a few",
 }
-# Their order is the point: time, or the position in a log.
+# Their order is essential: time, or the position in a log.
 FIXED_ORDER = {"/v1/scheduler/decisions", "/v1/scheduler/runs", "/v1/usage", "/v1/occupancy"}
-# Listings of the test, with what makes an item unique. Others need a running session.
+# The test's listings, with the fields that make an item unique. Others need a running session.
 KEYS = {
     "/v1/sessions": ("id",),
     "/v1/endpoints": ("name",),
@@ -59,7 +59,7 @@ DOCUMENT = describe(ROUTES, "1")
 
 
 def listings() -> dict[str, dict[str, Any]]:
-    """The parameters of every route that answers with a list, by path."""
+    """The parameters of every route that returns a list, by path."""
     found = {}
     for path, operations in DOCUMENT["paths"].items():
         answer = operations.get("get", {}).get("responses", {}).get("200", {}).get("content", {})
@@ -155,7 +155,7 @@ async def test_items_that_come_and_go_between_pages_move_no_others(store: Store)
     for name in ("b", "d", "f", "h"):
         await store.users.create(ROOT, UserSpec(name=name))
     first = await store.users.page(ROOT, Paging(2, sort="name"))
-    await store.users.create(ROOT, UserSpec(name="a"))  # before the page that was read
+    await store.users.create(ROOT, UserSpec(name="a"))  # before the page that was already read
     await store.users.create(ROOT, UserSpec(name="e"))
     rest = await store.users.page(ROOT, Paging(50, first.next, "name"))
     assert [view.name for view in (*first.items, *rest.items)] == ["b", "d", "e", "f", "h"]

@@ -1,5 +1,4 @@
-"""Load of endpoints in Postgres, and what follows from it: wake, idle, autoscaling, drains,
-health."""
+"""Endpoint load in Postgres, and its effects: wake, idle, autoscaling, drains, health."""
 
 from __future__ import annotations
 
@@ -59,14 +58,14 @@ class Loaded(Platform):
         await self.usage.run_once()
 
     async def scale(self) -> EndpointView:
-        """One run of the autoscaler, then of the replica controller."""
+        """Run the autoscaler once, and then the replica controller."""
         await self.store.database.fetch("DELETE FROM leases")
         await self.leader.run_once()
         await self.autoscaler.run_once()
         return await self.run()
 
     async def age(self, seconds: float) -> None:
-        """As if so much time had passed: everything that has happened did so earlier."""
+        """As if this much time had passed: every event so far is moved to an earlier time."""
         for table, columns in (
             ("endpoints", ("changed_at", "scaled_at", "created_at")),
             ("sessions", ("ready_at", "created_at", "draining_since", "status_since")),
@@ -77,7 +76,7 @@ class Loaded(Platform):
 
         # the heartbeat continues
         await self.store.database.fetch("UPDATE proxy_reports SET at = now()")
-        # The autoscaler looks at once, however long the test has taken.
+        # The autoscaler checks at once, however long the test has taken.
         await self.store.database.fetch("UPDATE model_loads SET changed_at = now()")
 
 
@@ -414,14 +413,14 @@ async def test_reports_are_merged_until_they_are_written(platform: Loaded) -> No
 
 
 def test_specs_of_the_release_before_are_read() -> None:
-    """It knows neither autoscaling nor rollouts."""
+    """It has no autoscaling or rollouts."""
     assert (
         EndpointSpec.model_validate(spec().model_dump(exclude={"autoscale", "rollout"})) == spec()
     )
 
 
 async def test_engines_that_are_none_do_not_fail_those_of_other_agents(platform: Loaded) -> None:
-    """They are written in one statement, and what fails it fails all usage after it."""
+    """They are written in one statement, and a row that fails it would fail all later usage."""
     await platform.create(replicas=1)
     await platform.until(complete)
 
@@ -435,7 +434,7 @@ async def test_engines_that_are_none_do_not_fail_those_of_other_agents(platform:
 
 
 async def test_requests_that_wait_in_engines_count_once(platform: Loaded) -> None:
-    """They are in flight at the proxy, too."""
+    """They are also in flight at the proxy."""
     await platform.create(**scaled(running=2), replicas=1)
     await platform.until(complete)
     await platform.engines(4, 5)
@@ -459,7 +458,7 @@ def waiting_at(proxy: str, incarnation: str, waiting: int) -> LoadReport:
 
 
 async def test_name_of_a_proxy_belongs_to_one_process(store: Store, another_store: Store) -> None:
-    """Two processes with copies of one state directory, at two managers."""
+    """Two processes with copies of one state directory, connected to two managers."""
 
     async def stored() -> tuple[str, int]:
         [row] = await store.database.fetch(
@@ -479,14 +478,15 @@ async def test_name_of_a_proxy_belongs_to_one_process(store: Store, another_stor
     await second.run_once()
     assert (await stored(), refused) == (("original", 1), [("p", "copy", "192.0.2.1")])
 
-    # The original goes to the other manager; that its link to the first ends later changes nothing.
+    # The original moves to the other manager; the later end of its link to the first one changes
+    # nothing.
     assert await second.claim(waiting_at("p", "original", 4), "192.0.2.1") is None
     first.proxy_gone("p", "original")
     await first.run_once()
     assert await first.claim(waiting_at("p", "copy", 5), "192.0.2.2") == "192.0.2.1"
     assert await stored() == ("original", 4)
 
-    # Its last link ends: another process may have the name at once.
+    # Its last link ends, so another process may take the name at once.
     second.proxy_gone("p", "original")
     await second.run_once()
     assert await first.claim(waiting_at("p", "copy", 6), "192.0.2.2") is None

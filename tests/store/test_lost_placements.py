@@ -1,4 +1,4 @@
-"""Sessions whose placement the database has lost: the end that their agent knows becomes theirs,
+"""Sessions whose placement the database has lost: the end reported by their agent becomes theirs,
 and nothing runs twice without a trace."""
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ZERO = {"exit_code": 0, "reason": Reason.EXIT_ZERO, "log_tail": "done"}
 
 
 class Scene:
-    """A session of which ``agent`` runs the kernel ``kernel``, and of which the database knows its
-    creation only."""
+    """A session whose kernel ``kernel`` runs on ``agent``, while the database has only its
+    creation."""
 
     def __init__(self, store: Store, **spec: object) -> None:
         self.store = store
@@ -81,7 +81,7 @@ async def test_a_program_that_has_run_does_not_run_again(store: Store, backup: b
 
 
 async def test_a_program_that_still_runs_gives_its_result_when_it_ends(store: Store) -> None:
-    """Its end comes in a report of changes."""
+    """Its end arrives in a report of changes."""
     scene = Scene(store)
     await scene.lose_placement()
     await scene.report(ObservedState.RUNNING)
@@ -92,7 +92,7 @@ async def test_a_program_that_still_runs_gives_its_result_when_it_ends(store: St
 
 
 async def test_its_end_counts_as_any_other(store: Store) -> None:
-    """A program with retries runs again, in a second attempt."""
+    """A program with retries runs again in a second attempt."""
     scene = Scene(store, retries=1, retry_backoff_s=0.1)
     await scene.lose_placement()
     await scene.report(ObservedState.GONE, reason=Reason.KERNEL_GONE)
@@ -131,7 +131,7 @@ async def test_a_cluster_runs_again_and_says_why(store: Store) -> None:
 
 
 async def test_an_agent_gives_no_result_for_a_kernel_that_it_never_had(store: Store) -> None:
-    """It knows the session's id, and the kernel's present one, as its owner does."""
+    """It has the session's id and the kernel's current one, as its owner does."""
     scene = Scene(store)
     await scene.lose_placement()
     for known in (scene.id, (await store.sessions.get(SYSTEM, scene.id)).kernels[-1].id):

@@ -1,4 +1,4 @@
-"""Presence of managers, and which of them an agent is connected to."""
+"""Presence of managers, and the manager to which an agent is connected."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_manager_that_stops_beating_is_removed_with_its_connections(
 
 
 async def test_a_paused_observer_removes_nobody(store: Store, other: Store) -> None:
-    """It was stopped, or the database was away for both: nobody could see a beat."""
+    """It was stopped, or the database was away for both, so that no heartbeat could be seen."""
     clock = ManualClock()
     first = Presence(store, clock, lambda: "a:1")
     second = Presence(other, clock, lambda: "b:1")
@@ -112,7 +112,7 @@ async def test_a_plan_made_before_the_connection_broke_is_refused(store: Store) 
 
 
 async def test_the_end_of_an_older_stream_means_nothing(store: Store, other: Store) -> None:
-    """The agent has gone to another manager before the first one notices."""
+    """The agent has moved to another manager before the first one notices."""
     agent = FakeAgent(store, stream=1)
     await agent.report()
     agent.reconnect(other)
@@ -128,7 +128,7 @@ async def test_the_end_of_an_older_stream_means_nothing(store: Store, other: Sto
 async def test_a_manager_that_was_removed_returns_with_its_agents(
     store: Store, other: Store
 ) -> None:
-    """It was stopped for a while (SIGSTOP), and the streams of its agents have survived that."""
+    """It was stopped for a while (SIGSTOP), and its agents' streams survived that."""
     clock = ManualClock()
     first = Presence(store, clock, lambda: "a:1")
     await first.run_once()
@@ -137,9 +137,9 @@ async def test_a_manager_that_was_removed_returns_with_its_agents(
     await other.managers.remove([store.managers.own_id])
     assert (await store.agents.get("node-1")).manager is None
     await first.run_once()
-    await agent.report()  # equals the last one: a heartbeat
+    await agent.report()  # equal to the last one: a heartbeat
 
-    async with asyncio.timeout(30):  # the store's own loop may be writing it
+    async with asyncio.timeout(30):  # the store's own loop may currently be writing it
         while not store.reports.needs_full_report(NODE):
             await store.reports.write_heartbeats()
             await asyncio.sleep(0.01)
@@ -149,7 +149,7 @@ async def test_a_manager_that_was_removed_returns_with_its_agents(
 
 
 async def test_an_agent_of_the_previous_release_s_manager_counts_as_connected(store: Store) -> None:
-    """That manager writes a newer stream, and neither its own id nor the end of a stream."""
+    """That manager writes a newer stream, but neither its own id nor the end of a stream."""
     await FakeAgent(store, stream=1).report()
     await store.managers.detach({NODE: 1})
     await store.database.fetch("UPDATE agents SET stream = 2, last_seen = now()")

@@ -1,4 +1,4 @@
-"""Names of models: they belong to a project, and stay with it for 30 days after their last use."""
+"""Model names: they belong to a project, and stay with it for 30 days after their last use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_freed_name_stays_its_projects_for_30_days(store: Store) -> None:
 
     await age(store, 31)
     with pytest.raises(Conflict, match="belongs to another project"):
-        await store.endpoints.create(BOB, endpoint())  # in use, however long ago it was taken
+        await store.endpoints.create(BOB, endpoint())  # in use, however long ago it was claimed
 
     await store.endpoints.delete(ANN, "m")
     for refused in (store.endpoints.create(BOB, endpoint()), store.sessions.create(BOB, served())):

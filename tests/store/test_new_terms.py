@@ -1,7 +1,8 @@
-"""New terms: what a leader had planned for later is done by the next one, from the rows alone.
+"""New terms: actions that a leader had planned for later are carried out by the next one, from the
+rows alone.
 
-The first leader is killed in the middle: it has planned and written, and its time has not come.
-Each loop of the next one begins without memory.
+The first leader is killed in the middle: it has planned and written, but the time has not come.
+Each loop of the next one starts without memory.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class NextTerm:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chunk has one endpoint, so that those of a test are several."""
+    """A chunk has one endpoint, so that a test's endpoints form several chunks."""
     monkeypatch.setattr(replicas, "SWEPT", 1)
 
 
@@ -81,7 +82,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 async def platform(store: Store, small_chunks: None) -> AsyncIterator[Platform]:
     made = Platform(store)
     await made.agent.report()
-    for name in ("a", "z"):  # others, of which nothing is due
+    for name in ("a", "z"):  # others, none of which is due
         await made.service.create(SYSTEM, spec(name=name, replicas=0))
     yield made
 
@@ -157,8 +158,8 @@ async def test_replica_that_drains_stops_at_the_end_of_its_timeout(platform: Pla
 
 
 async def test_a_lost_announcement_does_not_lose_a_timer(platform: Platform) -> None:
-    """As if the manager that wrote a change had died before it told the leader: anything may have
-    changed."""
+    """As if the manager that wrote a change had died before it notified the leader: anything may
+    have changed."""
     following = NextTerm(platform.store)
     await following.begin()
     await platform.create(replicas=1)
@@ -201,8 +202,7 @@ async def test_program_that_failed_runs_again_after_its_backoff(store: Store) ->
 
 
 async def test_idle_endpoint_sleeps_and_wakes_in_the_terms_that_follow(store: Store) -> None:
-    """A leader died with its count of the idle time, and one with a request that it had not
-    answered."""
+    """One leader died with its count of the idle time, and another with an unanswered request."""
     platform = Loaded(store)
     await platform.agent.report()
     await platform.create(**scaled(min=0, idle_timeout_s=60))
@@ -228,7 +228,7 @@ async def test_idle_endpoint_sleeps_and_wakes_in_the_terms_that_follow(store: St
 
 
 async def test_what_a_budget_is_to_stop_is_stopped(store: Store) -> None:
-    """It becomes exhausted after the last look of the leader that died."""
+    """It becomes exhausted after the last check by the dead leader."""
     await move_back(store, await run(store, FakeAgent(store)), 1000)
     await put(store, "user", "ann", "gpu", hard=1_000_500, policy="stop")
 
@@ -335,7 +335,8 @@ async def other(store: Store, migrated_database: str) -> AsyncIterator[Store]:
 
 
 async def test_holds_of_another_leader_are_written_anew(store: Store, other: Store) -> None:
-    """A leader that leads again does not take what it wrote in its earlier term as written."""
+    """A leader that leads again does not assume that the values from its earlier term are still
+    written."""
     agent = FakeAgent(store, gpus=1)
     await agent.report()
     held = await store.sessions.create(

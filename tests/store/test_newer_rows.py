@@ -1,4 +1,4 @@
-"""Rows that a newer release has stored: each is left out, or shown as far as it is known, and
+"""Rows that a newer release has stored: each is left out or shown as far as it is understood, and
 everything else continues."""
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ async def create(store: Store, name: str, **more: Any) -> SessionView:
 
 
 async def store_newer(store: Store, table: str, column: str, where: str, *, value: object) -> None:
-    """As a newer release may have stored it: with fields of ``value``, or with it instead."""
+    """As a newer release may have stored it: with the fields of ``value`` added, or replaced by
+    it."""
     change = f"{column} || $1::jsonb" if isinstance(value, dict) else "$1"
     rows = await store.database.fetch(
         f"UPDATE {table} SET {column} = {change} WHERE {where} RETURNING 1", value
@@ -67,7 +68,7 @@ async def statuses(store: Store) -> dict[str, Status]:
 async def test_a_pending_session_is_not_placed_and_the_others_are(
     store: Store, more: dict[str, Any]
 ) -> None:
-    """By nobody who does not know all that it asks for."""
+    """Not by a manager that does not understand everything it requires."""
     await FakeAgent(store).report()
     for name in ("before", "odd", "after"):
         await create(store, name, **more)
@@ -122,7 +123,7 @@ async def test_a_running_kernel_does_not_hide_the_others_from_the_planner(store:
     store.scheduling.invalidate_caches()
     [one] = (await store.scheduling.snapshot("default", with_running=True)).agents
     assert [kernel.session_id for kernel in one.running] == [made[1].id]
-    assert one.free["cpu"] == 6000  # what both hold is taken
+    assert one.free["cpu"] == 6000  # the part that both contain is used
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ async def test_its_kernel_is_kept_by_its_agent_and_not_started_by_another(
         await newer_spec(store, "runs")
         await newer_spec(store, "waits")
 
-        for _ in range(2):  # also from what is known by then
+        for _ in range(2):  # also from the facts known by then
             ordered = {one.kernel_id: one for one in await store.orders.of(AgentId("node-1"))}
             assert ordered.keys() == {runs.kernels[0].id, even.kernels[0].id}
             assert ordered[KernelId(runs.kernels[0].id)].runtime == ""
@@ -302,7 +303,7 @@ async def test_an_endpoint_is_left_alone_and_the_others_are_not(store: Store) ->
 
 
 async def _allowed(_: object, before: object, new_work: bool) -> None:
-    """Whoever asks may run it."""
+    """Any caller may run it."""
 
 
 async def test_models_stay_reachable_with_what_is_known_of_their_routing(store: Store) -> None:
@@ -329,7 +330,7 @@ async def test_models_stay_reachable_with_what_is_known_of_their_routing(store: 
     await platform.service.scale(SYSTEM, "other", 0)
     store.notifier.wake_all()
     now = {one.name: one for one in (await store.routes.table()).models}
-    assert now["m"] == found["m"]  # as it was
+    assert now["m"] == found["m"]  # as it was before
     assert store.unreadable.counts()["model"] == 1
 
 

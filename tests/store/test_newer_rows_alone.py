@@ -1,5 +1,5 @@
-"""One row that a newer release has stored, asked for by itself, or written: the answer says what it
-needs, and what is done to it is done."""
+"""One row that a newer release has stored, requested by itself or written: the answer says what it
+needs, and an operation on it is carried out."""
 
 from __future__ import annotations
 
@@ -156,7 +156,8 @@ async def stop_controller(store: Store) -> tuple[StopController, SessionTerminat
 async def test_a_stop_of_many_goes_past_those_that_are_not_known_and_waits_for_them(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if all of a part are: the newest ones are those that a newer manager has made."""
+    """Even if a whole chunk consists of such rows: the newest ones were created by a newer
+    manager."""
     monkeypatch.setattr("moorage.manager.termination.TOGETHER", 1)
     for name in ("first", "second", "odd"):
         await create(store, name)
@@ -207,7 +208,7 @@ async def test_a_stop_of_many_stops_a_session_whose_spec_is_not_known(store: Sto
     ],
 )
 def test_a_share_that_is_not_known_stops_no_other_proxy(held: Any) -> None:
-    """It stays as it is until it says that it has ended: its manager reads it."""
+    """It stays as it is until it reports its end: its own manager reads it."""
     need = LimitNeed("model/m", limit_requests=10, wanted_requests=4)
     stored = StoredShares("model/m", 1, {"other": held}, now=100.0)
     share, after = share_of(need, "p1", stored, proxies=2)

@@ -1,4 +1,4 @@
-"""Node-hours of jobs of sites: summed up from stored jobs, limited in each pass, counted again each
+"""Node-hours of site jobs: summed up from stored jobs, limited in each pass, counted again each
 month."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SITE = HpcOptions(runtime="fake", walltime_s=WALLTIME_S)
 
 
 class CalendarClock(StoreClock):
-    """The wall clock moves with the durations that pass."""
+    """The wall clock advances with elapsed durations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ async def add(store: Store, name: str, owner: Owner = ANN, walltime_s: float | N
 async def see(
     agent: FakeAgent, session: str, *states: ObservedState, left_s: float = WALLTIME_S
 ) -> None:
-    """The site says this of its job, whose walltime ends in ``left_s``."""
+    """The site reports this about its job, whose walltime ends in ``left_s``."""
     [kernel] = (await agent.store.sessions.get(SYSTEM, session)).kernels
     for state in states:
         ends = 0.0 if state is ObservedState.QUEUED else datetime.now(UTC).timestamp() + left_s
@@ -91,7 +91,7 @@ async def status(store: Store, session: str) -> Status:
 
 
 async def move_back(store: Store, session: str, seconds: float) -> None:
-    """Its job started so much earlier."""
+    """Its job started this much earlier."""
     await store.database.fetch(
         "UPDATE kernels SET started_at = started_at - make_interval(secs => $2), "
         "ends_at = ends_at - make_interval(secs => $2) WHERE session_id = $1",
@@ -154,7 +154,8 @@ async def test_changed_quota_releases_a_job_and_a_shorter_walltime_fits(
 
 
 async def test_sums_are_of_jobs_and_of_the_month(store: Store, site: FakeAgent) -> None:
-    """Jobs of others count for the group alone, and sessions of other groups for nobody."""
+    """Other users' jobs are counted only for the group, and sessions in other groups are not
+    counted at all."""
     for scope, name in (("user", "ann"), ("user", "bob"), ("group", "hpc"), ("group", "default")):
         await limit(store, scope, name, 100)  # type: ignore[arg-type]
 
@@ -279,7 +280,7 @@ async def test_sum_reads_only_the_jobs_of_the_month(store: Store, site: FakeAgen
 
 
 async def test_kept_sum_of_ended_jobs_is_that_of_the_jobs(store: Store, site: FakeAgent) -> None:
-    """Jobs that ended before and after the sum was taken, one that lives, and the next month."""
+    """Jobs that ended before and after the sum was taken, a live one, and the next month."""
     await limit(store, "group", "hpc", 100)
     early, late, lives = [await add(store, name) for name in ("early", "late", "lives")]
     await schedule(store)
@@ -318,7 +319,7 @@ async def test_kept_sum_of_ended_jobs_is_that_of_the_jobs(store: Store, site: Fa
 
 
 async def test_group_that_is_renamed_has_used_what_it_had(store: Store, site: FakeAgent) -> None:
-    """At once, also of jobs whose sum is kept, and that have not moved to the new name yet."""
+    """At once, including jobs whose sum is kept and that have not moved to the new name yet."""
     early, late = [await add(store, name) for name in ("early", "late")]
     await schedule(store)
     for session in (early, late):

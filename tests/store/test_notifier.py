@@ -1,5 +1,4 @@
-"""Notifications: which subscribers are called, in this manager and in others, and for which
-agents."""
+"""Notifications: which subscribers are called, in this manager and others, and for which agents."""
 
 from __future__ import annotations
 
@@ -67,7 +66,8 @@ async def test_order_notifications_name_the_changed_kernels(
 
 
 async def test_closing_under_notifications_raises_nothing(migrated_database: str) -> None:
-    """asyncpg calls a listener in a later turn of the loop, when the connection may be closed."""
+    """asyncpg calls a listener in a later turn of the loop, when the connection may already be
+    closed."""
     errors: list[dict[str, object]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: errors.append(context))
@@ -107,7 +107,7 @@ async def test_many_kernels_are_named_by_several_payloads(
 async def test_ids_of_several_topics_are_not_too_long_together(
     store: Store, migrated_database: str
 ) -> None:
-    """Each alone fits into a payload; three of them do not."""
+    """Each fits into a payload alone; three of them do not."""
     ids = [SessionId(f"{n:036d}") for n in range(70)]
     async with open_store(migrated_database) as other:
         told: dict[str, Collection[str] | None] = {}
@@ -199,13 +199,13 @@ async def test_pass_rereads_only_agents_changed_by_any_manager(
                 agent.agent_id: sum(device.free for device in agent.devices) for agent in agents
             }
 
-        # The notifications of the reports above may still be under way. Nothing else makes it read
+        # The notifications of the reports above may still be in transit. Nothing else makes it read
         # again.
         async with asyncio.timeout(30):
             while await free() != expected:
                 await asyncio.sleep(0.01)
 
-        # One that moved to another group is not found in its old one.
+        # A session that moved to another group is not found in its old one.
         await store.database.fetch(
             "UPDATE agents SET resource_group = 'elsewhere' WHERE id = 'node-1'"
         )
@@ -224,7 +224,7 @@ async def test_holds_are_written_only_when_changed(store: Store) -> None:
     await schedule(store)
     written = "SELECT id, xmin::text AS written FROM sessions WHERE status = 'PENDING' ORDER BY id"
     for _ in range(3):
-        # until retries are counted as far as the group's policy looks at them
+        # until retries are counted as far as the group's policy considers them
         await schedule(store)
 
     before = [tuple(row) for row in await store.database.fetch(written)]
@@ -236,7 +236,8 @@ async def test_holds_are_written_only_when_changed(store: Store) -> None:
 async def test_unhurried_notifications_share_one_payload(
     store: Store, migrated_database: str
 ) -> None:
-    """Changes that make no loop of another manager act wait for others; a new session does not."""
+    """Changes on which no loop of another manager acts wait for further changes; a new session does
+    not."""
     listener = await asyncpg.connect(migrated_database)
     payloads: asyncio.Queue[str] = asyncio.Queue()
     await listener.add_listener("moorage", lambda *told: payloads.put_nowait(told[3]))
@@ -254,7 +255,7 @@ async def test_unhurried_notifications_share_one_payload(
 
         assert found["sessions"] == ids[:4], "they went with the urgent one, in one NOTIFY"
         assert found["pending"] == ids[4:]
-        store.notifier.notify_sessions(ids[:1])  # alone, it is sent after a while
+        store.notifier.notify_sessions(ids[:1])  # when alone, it is sent after a while
         async with asyncio.timeout(30):
             while json.loads(await payloads.get()).get("sessions") != ids[:1]:
                 pass
@@ -265,7 +266,7 @@ async def test_unhurried_notifications_share_one_payload(
 async def test_managers_that_do_not_lead_ask_for_no_pending_sessions(
     store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every commit of the cluster wakes the scheduler of each manager."""
+    """Every commit in the cluster wakes each manager's scheduler."""
     asked = []
     monkeypatch.setattr(store.groups, "with_pending", lambda: asked.append(None))
     leader = Leader(store, clock)

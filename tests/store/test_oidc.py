@@ -1,4 +1,4 @@
-"""People of an OpenID provider over the real store and API: users, roles by rule, links,
+"""Users from an OpenID provider over the real store and API: users, roles by rule, links,
 refusals."""
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ async def set_status(store: Store, status: str, agent: str = "node-1") -> None:
 
 
 async def force_place(store: Store, agent: str) -> int:
-    """Place the pending attempt whatever the planner thinks of it."""
+    """Place the pending attempt regardless of the planner."""
     view = await job(store)
     term = await store.leases.acquire("test", 60)
     assert term is not None
@@ -126,7 +126,7 @@ async def test_replicas_of_endpoints_may_overlap(store: Store) -> None:
 
 
 async def test_start_on_a_suspect_agent_is_not_repeated_elsewhere(store: Store) -> None:
-    """The orders may have arrived: the program may run there."""
+    """The orders may have arrived, so the program may be running there."""
     agent = FakeAgent(store)
     other = FakeAgent(store, "node-2")
     await agent.report()
@@ -156,7 +156,7 @@ async def test_session_without_retries_ends_with_its_lost_agent(store: Store) ->
     assert view.kernels[0].status is Status.TERMINATING, "nobody has seen it end"
     assert view.kernels[0].unreachable_since is not None
     assert await store.integrity.check() == []
-    await agent.report()  # the agent is back, and finds no order for the kernel
+    await agent.report()  # the agent is back, and has no order for the kernel
     assert await store.orders.of(agent.full_report().info.agent_id) == ()
     agent.see(kernel, ObservedState.EXITED, exit_code=-15)
     await agent.report()

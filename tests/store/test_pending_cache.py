@@ -1,5 +1,5 @@
-"""Pending cache: a pass rereads only changed sessions, and holds reach all sessions over several
-passes."""
+"""The pending cache: a pass rereads only changed sessions, and holds reach all sessions over
+several passes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def add(store: Store, name: str, **more: object) -> None:
 
 
 async def read_all(store: Store) -> dict[SessionId, Pending]:
-    # It keeps nothing that it does not ask about.
+    # It keeps nothing that it does not use.
     asked = pending_cache.PendingCache(store.database, StoreClock(), store.unreadable)
     return {one.session_id: one for one in (await asked.of("default"))[0]}
 
@@ -60,7 +60,7 @@ async def retry(store: Store, agent: FakeAgent) -> None:
 async def test_cached_sessions_equal_a_full_read(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By notifications alone: no comparison for an hour."""
+    """By notifications alone: there is no comparison for an hour."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     agent = FakeAgent(store, gpus=2)
     await agent.report()
@@ -77,10 +77,10 @@ async def test_cached_sessions_equal_a_full_read(
         lambda: add(store, "late"),
         lambda: stop(store, "s3", actor="t"),
         lambda: schedule(store),
-        lambda: schedule(store),  # counts a refusal of those that wait
+        lambda: schedule(store),  # counts a refusal for the waiting sessions
         lambda: retry(store, agent),
         lambda: stop(store, "s0", actor="t"),
-        lambda: reconcile_all(store),  # "after" ends with what it depends on
+        lambda: reconcile_all(store),  # "after" ends with the session it depends on
         lambda: add(store, "later", starts_at="2100-01-01T00:00:00Z"),
     ):
         if change is not None:
@@ -108,7 +108,7 @@ async def test_session_of_a_rejected_placement_is_reread(
 
 @pytest.mark.parametrize("reconnected", [False, True])
 async def test_unplaced_session_is_reported_as_changed(store: Store, reconnected: bool) -> None:
-    """Otherwise who has seen the plan, such as the decision log, takes it for placed."""
+    """Otherwise readers of the plan, such as the decision log, assume that it was placed."""
     await FakeAgent(store).report()
     await add(store, "one")
     snapshot = await store.scheduling.snapshot("default")
@@ -160,7 +160,7 @@ async def test_changed_dependency_is_found_by_comparison(store: Store, clock: St
 async def test_session_that_waits_for_another_is_read_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands of steps of a pipeline may wait for one that runs."""
+    """Thousands of pipeline steps may wait for one that is running."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 0.0)
     await add(store, "first")
     await add(store, "after", depends_on=[{"session": "first", "on": "any"}])
@@ -220,7 +220,7 @@ async def test_failed_read_is_repeated_later(
 async def test_unused_cache_does_not_accumulate_ids(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A manager that does not lead is notified as well, and must not collect ids without end."""
+    """A manager that does not lead is also notified, and must not collect ids without bound."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     monkeypatch.setattr(pending_cache, "MAX_STALE", 5)
     clock = StoreClock()
@@ -245,7 +245,7 @@ async def test_every_session_gets_a_hold_within_several_passes(
     await store.scheduling.record_holds(snapshot, holds)
     told = [4]
     for _ in range(3):
-        # A planner that keeps what it said tells nothing again.
+        # A planner that keeps its earlier results does not report them again.
         snapshot = await store.scheduling.snapshot("default")
         await store.scheduling.record_holds(snapshot, [])
         views = (await store.sessions.page(SYSTEM, statuses=frozenset({Status.PENDING}))).items

@@ -1,4 +1,4 @@
-"""A retry of a pipeline that comes while one of its steps changes decides again."""
+"""A pipeline retry that arrives while one of its steps changes decides again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCKED = (
 
 
 async def reconcile_begun(store: Store) -> None:
-    """Reconcile the sessions that have begun until none changes; nothing is skipped."""
+    """Reconcile the started sessions until none changes; nothing is skipped."""
     moves = None
     while moves != []:
         facts, now = await store.lifecycle.unsettled()

@@ -1,4 +1,4 @@
-"""Steps that take results of before, or share live runs."""
+"""Steps that take earlier results or share live runs."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ async def test_equal_steps_after_equal_steps_take_their_results(store: Store) ->
         again = await get(api, "admin", "train")
         assert (again["state"], set(states(again).values())) == ("succeeded", {"succeeded"})
 
-        # Another last step runs, and takes what it waits for from before.
+        # A different last step runs, and takes earlier results for its dependencies.
         assert await run(api, store, agent, *steps("y")) == ["judge"]
-        # A changed first step makes another meaning of all after it.
+        # A changed first step changes the meaning of all steps after it.
         first, *rest = steps()
         changed = first | {"spec": REUSED | {"command": ["z"]}}
         assert await run(api, store, agent, changed, *rest) == ["load", "train", "train", "judge"]

@@ -1,4 +1,4 @@
-"""Bounds of the submission of a pipeline, and what it answers."""
+"""Bounds on submitting a pipeline, and the answer to it."""
 
 from __future__ import annotations
 

@@ -52,8 +52,7 @@ async def get(api: Api, caller: str, ref: str) -> dict[str, Any]:
 
 
 async def play(store: Store, agent: FakeAgent, *failing: str) -> list[str]:
-    """Run all steps that may run to their end; those of these names fail. Returns them in their
-    order."""
+    """Run all eligible steps to their end; the named ones fail. Returns the steps in order."""
     ran: list[str] = []
     while await schedule(store):
         rows = await store.database.fetch(
@@ -128,7 +127,7 @@ async def test_a_pending_step_waits_for_the_new_run_when_asked(store: Store) -> 
         revision = (await store.sessions.get(Scope.system(), waiting)).revision
         await post(api, "admin", "/train/retry", expected=202)
 
-        # What was decided from its dependency before is stale.
+        # A decision based on its earlier dependency is stale.
         assert (await store.sessions.get(Scope.system(), waiting)).revision == revision + 1
         assert await store.integrity.check() == []
         assert await play(store, agent) == ["train", "patient"]
@@ -157,7 +156,7 @@ async def test_a_session_tells_its_pipeline_and_step(store: Store) -> None:
         assert len((await listed("ann", f"?pipeline={old['id']}"))[1]) == 2
         assert [view["pipeline"] for view in (await listed("ann", ""))[1]].count(None) == 1
 
-        # Nobody learns what another project has.
+        # No caller learns what another project has.
         assert (await listed("bob", "?pipeline=train"))[0] == 404
         assert (await listed("bob", f"?pipeline={old['id']}"))[0] == 404
         changes = await store.overviews.changed(ROOT, [SessionId(one) for one in by_id], (), ())
@@ -186,7 +185,7 @@ MISCOUNTED = (
 
 
 async def end_elements(store: Store, agent: FakeAgent, how: dict[int, dict[str, Any]]) -> None:
-    """End the elements of an array that are scheduled, of these numbers."""
+    """End the scheduled elements of an array that have these numbers."""
     rows = await store.database.fetch(
         "SELECT k.id, p.index FROM kernels k JOIN pipeline_steps p USING (session_id) "
         "WHERE k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')"
@@ -220,7 +219,7 @@ async def test_an_array_that_is_retried_runs_so_many_at_once_with_those_that_are
         assert await schedule(store) == 2
         await end_elements(store, agent, {0: FAILED, 2: FAILED})
 
-        # 0 and 2 run again, 3 and 4 are still pending and wait for the new runs.
+        # 0 and 2 run again; 3 and 4 are still pending and wait for the new runs.
         await post(api, "admin", "/train/retry", expected=202)
         assert await store.database.fetch(MISCOUNTED) == []
         assert await schedule(store) == 2
@@ -230,7 +229,7 @@ async def test_an_array_that_is_retried_runs_so_many_at_once_with_those_that_are
         kept = ["succeeded", "succeeded", "succeeded", "failed", "pending"]
         assert list(states(await get(api, "admin", "train")).values()) == kept
 
-        # 4 waits for none any more: 3 is the only one before it that is still to run.
+        # 4 no longer waits for any: 3 is the only one before it that has yet to run.
         await post(api, "admin", "/train/retry", expected=202)
         assert await store.database.fetch(MISCOUNTED) == []
         assert await schedule(store) == 2
@@ -340,7 +339,7 @@ async def test_a_repeated_submission_under_a_key_creates_one_pipeline(store: Sto
         assert {status for status, _, _ in at_once} == {201}
         assert len({made["id"] for _, made, _ in at_once}) == 1
 
-        # What the checks say now makes no difference to a request that was accepted.
+        # The current results of the checks do not affect a request that was already accepted.
         await store.quotas.put(ROOT, "user", "ann", QuotaLimits(pending=0))
         status, again, replayed = await submit("k1", request)
         assert (status, again["id"], replayed) == (201, at_once[0][1]["id"], True)
@@ -349,7 +348,7 @@ async def test_a_repeated_submission_under_a_key_creates_one_pipeline(store: Sto
         status, refused, _ = await submit("k2", request)
         assert (status, "may have 0 pending" in refused["detail"]) == (409, True)
         await store.quotas.put(ROOT, "user", "ann", QuotaLimits())
-        assert (await submit("k2", request))[0] == 201  # a refused request has used no key
+        assert (await submit("k2", request))[0] == 201  # a refused request has not used a key
         assert len(await store.database.fetch("SELECT id FROM pipelines")) == 2
         headers = {"Authorization": f"Bearer {api.keys['ann']}", "Idempotency-Key": "k1"}
         async with api.http.post("/v1/sessions", json=SPEC, headers=headers) as answer:

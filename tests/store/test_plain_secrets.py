@@ -1,5 +1,5 @@
-"""Secrets that stand in `env` as they are: a warning at every way in which a specification comes
-in, and none of them in what others are shown."""
+"""Plaintext secrets in `env`: a warning on every path by which a specification arrives, and none of
+them in output for other users."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def ways(env: dict[str, str]) -> dict[str, tuple[str, str, dict[str, Any]]]:
 def test_every_body_with_variables_is_tried() -> None:
     bodies = {one.body for one in ROUTES if one.body is not None}
     named = {body.__name__ for body in bodies if any(_has_env(body))}
-    # Theirs are checked by no schema: they hold fields of a session's specification.
+    # No schema checks their fields, which are those of a session's specification.
     named |= {"TemplateRun", "GroupOptions", "NewGroup"}
     assert named == {way.partition(",")[0] for way in ways({})}
 
@@ -115,7 +115,7 @@ async def _prepare(api: Api) -> None:
 
 
 async def _warnings(api: Api, env: dict[str, str]) -> dict[str, str]:
-    """What the answer of each way says about secrets."""
+    """What the answer on each path says about secrets."""
     found = {}
     for way, request in ways(env).items():
         status, text = await api.call("admin", *request)
@@ -165,7 +165,7 @@ async def test_defaults_of_a_group_show_no_secrets_to_those_who_do_not_set_them(
 
 
 async def test_a_template_takes_no_mask_for_a_value(store: Store) -> None:
-    """Whoever changes what was shown would store the mask."""
+    """A user who edits the displayed specification would store the mask."""
     async with serve(store) as api:
         for body in (
             {"spec": with_env(API_TOKEN="***")},

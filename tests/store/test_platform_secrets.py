@@ -1,4 +1,4 @@
-"""Secrets of the installation itself, such as the SSH host key: one for all managers, and
+"""Secrets of the installation itself, such as the SSH host key: shared by all managers, and
 rotated."""
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tests.clocks import StoreClock
 
 @pytest.fixture
 async def stores(migrated_database: str, tmp_path: Path) -> AsyncIterator[list[Store]]:
-    """The stores of two managers with the same keyring, and of one with another."""
+    """The stores of two managers with the same keyring, and the store of one with a different
+    keyring."""
     clock = StoreClock()
     paths = [tmp_path / name for name in ("keys", "keys", "other")]
     made = [Store(migrated_database, clock, keyring=Keyring(path, clock)) for path in paths]
@@ -27,7 +28,7 @@ async def stores(migrated_database: str, tmp_path: Path) -> AsyncIterator[list[S
 
 async def test_managers_that_make_it_at_once_have_the_same(stores: list[Store]) -> None:
     first, second, other = stores
-    await first.platform_secrets.get_or_create("warm-up")  # makes the file of the keyring
+    await first.platform_secrets.get_or_create("warm-up")  # creates the file for the keyring
     found = await asyncio.gather(
         *(
             store.platform_secrets.get_or_create("ssh-host-key")

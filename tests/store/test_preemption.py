@@ -100,7 +100,9 @@ async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
     assert explained.text.endswith(f"; it was preempted before, {view.detail}")
     assert view.deadline_at is not None
     assert {k.id: k.status for k in view.kernels}[old] is Status.TERMINATING
-    for _ in range(2):  # it has its grace, and nobody gets the room meanwhile
+    for _ in range(
+        2
+    ):  # it has its grace period, and its capacity is not given away during that time
         await tick(store)
 
     assert [(await store.sessions.get(SYSTEM, n)).status for n in ("low", "high")] == [
@@ -169,7 +171,7 @@ async def test_victim_is_terminated_by_group_option(store: Store) -> None:
     [
         ({}, {}, 10),  # only strictly higher
         ({"preemptible": False}, {}, 90),
-        ({"type": "interactive"}, {}, 90),  # somebody works in it
+        ({"type": "interactive"}, {}, 90),  # a user is working in it
         ({"type": "interactive", "preemptible": False}, {}, 90),
         ({}, {"min_runtime_s": 3600}, 90),
     ],
@@ -267,7 +269,7 @@ async def test_a_victim_is_told_what_it_got_to_save_its_state(
     entries = (await store.sessions.history(SYSTEM, "low")).items
     assert any("SIGUSR2" in entry.detail for entry in entries if entry.event == "preempt")
 
-    # The planner knows that its devices come free when both its graces have passed.
+    # The planner knows that its devices become free when both its grace periods have passed.
     [row] = await store.database.fetch(SQL["agent_running_kernels"], [agent.name], ["default"])
     [running] = running_kernels([row], UnreadableRows(StoreClock()))[AgentId(agent.name)]
     assert running.stop_time == (given[1] + 5) * 1_000_000
@@ -291,7 +293,7 @@ async def test_ended_session_is_not_preempted(store: Store) -> None:
         kernel = (await store.sessions.get(SYSTEM, name)).kernels[-1].id
         agent.see(kernel, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
 
-    await agent.report()  # seen, and not yet written down as the session's end
+    await agent.report()  # seen, but not yet recorded as the session's end
     made["waiting"] = SessionId(await add(store, "waiting"))
     victims = [Victim(one, SessionId("high"), "requeue", 0) for one in made.values()]
     assert await SessionTerminator(store, LOST_GRACE_S).preempt(victims, 1) == 0
@@ -303,7 +305,7 @@ async def test_ended_session_is_not_preempted(store: Store) -> None:
 async def test_victim_that_ends_while_its_agent_is_read_is_not_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its device is neither free nor held, if what is free is read before it ends and what runs
+    """Its device is neither free nor held if free devices are read before it ends and running work
     after it."""
     agent = FakeAgent(store, gpus=3)
     await agent.report()
@@ -338,7 +340,7 @@ async def test_victim_that_ends_while_its_agent_is_read_is_not_replaced(
 async def test_victim_whose_devices_are_about_to_be_released_is_not_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of a kernel is written before its devices are released."""
+    """A kernel's end is written before its devices are released."""
     agent = FakeAgent(store, gpus=3)
     await agent.report()
     await allow(store)

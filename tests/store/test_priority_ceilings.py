@@ -1,5 +1,5 @@
-"""Ceilings of the priority by role and resource group, at every way in which work or a key gets
-one; and what is older keeps what it has."""
+"""Priority ceilings by role and resource group, on every path by which work or a key gets a
+priority; existing priorities are kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def of_template(name: str, **more: Any) -> dict[str, Any]:
 
 
 def ways(priority: int) -> dict[str, tuple[str, str, dict[str, Any]]]:
-    """Requests that ask for a priority, by the type of their body."""
+    """Requests that specify a priority, by the type of their body."""
     cluster = PROGRAM | {"cluster": {"size": 2}, "priority": priority}
     urgent: dict[str, Any] = {"overrides": {"priority": priority}}
     return {
@@ -55,16 +55,16 @@ def ways(priority: int) -> dict[str, tuple[str, str, dict[str, Any]]]:
     }
 
 
-# Those who may call them have no ceiling of their role: only administrators of the platform.
+# Their callers have no role ceiling: only platform administrators may call them.
 UNBOUNDED = {"ProjectSpec", "ProjectPatch"}
-# The options of resource groups say the ceilings themselves.
+# The options of resource groups define the ceilings themselves.
 CEILINGS = {"GroupOptions", "NewGroup"}
 
 
 def test_every_body_that_names_a_priority_is_tried() -> None:
     bodies = {one.body for one in ROUTES if one.body is not None}
     named = {body.__name__ for body in bodies if any(_names_priority(body))}
-    # Theirs are checked by no schema: they hold fields of a session's specification.
+    # No schema checks their fields, which are those of a session's specification.
     named |= {"TemplateSpec", "TemplateRun"}
     assert named == {way.partition(",")[0] for way in ways(50)} | UNBOUNDED | CEILINGS
 
@@ -113,7 +113,7 @@ async def test_each_way_is_bounded_by_role_and_group(store: Store, way: str) -> 
         await allow(api, member=20)
         assert (await post(api, "ann", ways(21)[way]))[0] == 403
         assert (await post(api, "ann", _renamed(ways(20)[way])))[0] < 300
-        if way == "KeySpec":  # another resource group may allow them more
+        if way == "KeySpec":  # another resource group may allow them a higher one
             return
 
         await allow(api, member=20, project_admin=60)
@@ -196,7 +196,7 @@ async def test_a_template_says_the_priority_of_its_own_session_only(store: Store
             status, text = await api.call("ann", "POST", "/v1/pipelines", body)
             assert status == expected, text
 
-        # A version of a member's own says no more than the one before.
+        # A member's own version specifies no higher priority than the one before.
         assert await put(api, "urgent", "ann", priority=50, env={"A": "1"}) == 200
         assert await put(api, "urgent", "ann", priority=51) == 403
         assert await put(api, "new", "ann", priority=50) == 403
@@ -257,7 +257,7 @@ async def test_keys_that_are_older_than_ceilings_keep_their_priority(store: Stor
         api.keys["ann"] = json.loads(text)["secret"]
         assert (await post(api, "ann", ways(50)["SessionSpec"]))[0] == 201
 
-        for highest in (20, None):  # what was lowered once stays so
+        for highest in (20, None):  # once lowered, it stays lowered
             patch = {"max_priority": highest}
             assert (await api.call("admin", "PATCH", "/v1/keys/ann", patch))[0] == 200
             assert (await post(api, "ann", ways(21)["SessionSpec"]))[0] == 403

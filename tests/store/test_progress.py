@@ -1,5 +1,4 @@
-"""Progress of programs in Postgres: who may report it, where it is shown, and impossible
-reports."""
+"""Program progress in Postgres: who may report it, where it is shown, and impossible reports."""
 
 from __future__ import annotations
 

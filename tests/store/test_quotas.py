@@ -240,7 +240,7 @@ async def test_quotas_of_unknown_groups_and_invalid_values_are_rejected(store: S
 async def test_leadership_does_not_change_during_a_placement(
     store: Store, migrated_database: str
 ) -> None:
-    """Counts for quotas are complete: placements of the previous leader are committed, or are
+    """Quota counts are complete: the previous leader's placements are either committed or
     refused."""
     await FakeAgent(store, "a").report()
     await add(store, "s1", resources={"cpu": 1})
@@ -272,7 +272,7 @@ async def test_leadership_does_not_change_during_a_placement(
 async def test_both_create_statements_write_the_same_rows(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The longer statement is used only while there are quotas of pending sessions."""
+    """The longer statement is used only while there are quotas on pending sessions."""
     statements: list[str] = []
     fetch = DedicatedConnection.fetch
 

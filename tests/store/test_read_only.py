@@ -1,5 +1,5 @@
-"""A Postgres that accepts no writes counts as unavailable: connections to it are closed, and others
-tried."""
+"""A Postgres that accepts no writes is considered unavailable: connections to it are closed, and
+other hosts are tried."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def primary(stopped_postgres: Path, home: Path) -> EmbeddedPostgres:
 
 @pytest_asyncio.fixture
 async def postgres(primary: EmbeddedPostgres) -> AsyncIterator[EmbeddedPostgres]:
-    """A server of its own, since its settings change."""
+    """A separate server, because its settings change."""
     async with primary:
         yield primary
 
@@ -57,7 +57,7 @@ async def set_read_only(dsn: str, value: str) -> None:
 
 
 async def outcome(fetch: Any, sql: str = PID) -> int:
-    """The process id of the connection's backend; 0 if Postgres counts as unavailable."""
+    """The process id of the connection's backend, or 0 if Postgres is considered unavailable."""
     try:
         return int((await fetch(sql))[0]["pid"])
     except StoreUnavailable as error:
@@ -75,7 +75,7 @@ async def until(fetch: Any, available: bool) -> int:
 async def test_demoted_server_is_left_and_found_again(
     postgres: EmbeddedPostgres, through: str
 ) -> None:
-    """For reads too: what a demoted primary returns is out of date."""
+    """Also for reads, because a demoted primary returns outdated data."""
     async with Database(postgres.dsn) as database:
         fetch = database.dedicated_connection().fetch if through == "line" else database.fetch
         before = await until(fetch, available=True)
@@ -208,7 +208,7 @@ async def test_promoted_standby_takes_over(primary: EmbeddedPostgres, home: Path
 
 
 async def write(fetch: Any, sql: str) -> None:
-    """As soon as Postgres is available."""
+    """Once Postgres is available."""
     while True:
         try:
             await fetch(sql)

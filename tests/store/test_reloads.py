@@ -1,4 +1,5 @@
-"""Reloads in Postgres: who is asked, what agents are ordered, and how outcomes are kept."""
+"""Reloads in Postgres: which programs are asked, what agents are ordered to do, and how outcomes
+are kept."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ async def start(store: Store, agent: FakeAgent, **fields: Any) -> SessionId:
 
 
 async def generations(store: Store) -> dict[str, int]:
-    """The reloads that the agent is ordered, by name of the kernel: in all orders, and in those of
-    each."""
+    """The reloads in the agent's orders, by kernel name: in all orders, and in each kernel's
+    own."""
     names = {k.id: k.hostname for k in (await store.sessions.get(SYSTEM, "train")).kernels}
     ids = [KernelId(kernel_id) for kernel_id in names]
     some = (await store.orders.of_kernels({NODE: ids}))[NODE].kernels
@@ -142,7 +143,7 @@ async def test_other_agents_do_not_tell_of_a_kernel(store: Store) -> None:
 
 
 async def test_request_exceeds_what_agents_did_before_a_backup_was_restored(store: Store) -> None:
-    """Else an agent would wait for a generation that it has done."""
+    """Otherwise an agent would wait for a generation that it has already handled."""
     agent = FakeAgent(store)
     await agent.report()
     session = await start(store, agent)

@@ -42,7 +42,7 @@ async def test_concurrent_reports_are_attributed_to_their_agents(store: Store) -
     by_name = {agent.name: agent for agent in agents}
     where = {view.id: (await store.sessions.get(SYSTEM, view.id)).kernels[0] for view in made}
     for number, kernel in enumerate(where.values()):
-        # Every second one ends by itself, the others run.
+        # Every second one ends by itself; the others run.
         state = ObservedState.RUNNING if number % 2 else ObservedState.EXITED
         more = {"port": 21000} if number % 2 else {"exit_code": 0, "reason": Reason.EXIT_ZERO}
         by_name[str(kernel.agent_id)].see(kernel.id, state, **more)
@@ -73,7 +73,7 @@ async def test_suspect_agent_is_alive_after_its_next_heartbeat(
 ) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.database.fetch("UPDATE agents SET status = 'SUSPECT'")  # this store does not know
+    await store.database.fetch("UPDATE agents SET status = 'SUSPECT'")  # unknown to this store
     await agent.report()
     async with asyncio.timeout(30):
         while (await store.agents.get(agent.name)).status is not AgentStatus.ALIVE:
@@ -139,7 +139,7 @@ async def test_only_ends_of_kernels_are_written_durably(
     monkeypatch.setattr(DedicatedConnection, "fetch", noted)
     await migrate(empty_database)
     async with open_store(empty_database) as store:
-        # The server of the tests waits for no disk: here it does, unless a line says otherwise.
+        # The tests' server does not wait for the disk; here it does, unless a line says otherwise.
         name = urlsplit(empty_database).path[1:]
         await store.database.fetch(f'ALTER DATABASE "{name}" SET synchronous_commit = on')
         agents = [FakeAgent(store, f"node-{n}", gpus=1) for n in range(2)]
@@ -156,7 +156,7 @@ async def test_only_ends_of_kernels_are_written_durably(
         await one.report()
         assert told == ["off"]
 
-        # The first is on its way when the other two come, which share the next statements.
+        # The first is in progress when the other two arrive, which share the next statements.
         one.see(at[one.name], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
         two.see(at[two.name], ObservedState.RUNNING, port=21000)
         await asyncio.gather(FakeAgent(store, "other").report(), one.report(), two.report())
@@ -164,7 +164,8 @@ async def test_only_ends_of_kernels_are_written_durably(
 
 
 async def test_only_the_agent_of_a_kernel_frees_what_it_holds(store: Store) -> None:
-    """Whoever else says that it has ended: what it holds elsewhere may still be in use."""
+    """Even if another agent reports its end, because its resources elsewhere may still be in
+    use."""
     agents = [FakeAgent(store, name) for name in ("node-1", "node-2")]
     for agent in agents:
         await agent.report()
@@ -230,8 +231,7 @@ async def test_start_detail_is_kept_until_the_status_changes(store: Store) -> No
 async def test_update_that_met_a_concurrent_change_is_followed_by_a_full_report(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel was stopped between the read and the write of its end, so the write changed
-    nothing."""
+    """The kernel was stopped between reading and writing its end, so the write changed nothing."""
     agent = FakeAgent(store)
     await agent.report()
     made = await store.sessions.create(

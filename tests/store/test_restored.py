@@ -1,5 +1,5 @@
-"""A database that was restored to an older state: numbers continue above what peers have seen, and
-what the backup does not know is found before anything is placed."""
+"""A database that was restored to an older state: numbers continue above those that peers have
+seen, and kernels unknown to the backup are found before anything is placed."""
 
 from __future__ import annotations
 

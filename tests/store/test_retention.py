@@ -1,5 +1,4 @@
-"""Retention: what has expired is deleted batch by batch until nothing is left, however much that
-is."""
+"""Retention: expired rows are deleted batch by batch until none is left, however many there are."""
 
 from __future__ import annotations
 
@@ -92,8 +91,8 @@ async def test_sessions_are_deleted_in_batches_by_their_end(
 async def test_garbage_collector_deletes_until_nothing_is_left(
     store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one iteration if there is time, else in the following ones; not before the clock has been
-    steady."""
+    """In one iteration if there is time, otherwise in the following ones; not before the clock has
+    been steady."""
     monkeypatch.setattr(retention, "BATCH", 2)
     await ended(store, 9, timedelta(days=3))
     await add(store, "kept", key="old")

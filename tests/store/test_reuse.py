@@ -1,4 +1,4 @@
-"""Reuse of equal batch sessions: which one runs, and what becomes of those that share its run."""
+"""Reuse of equal batch sessions: which one runs, and what happens to those that share its run."""
 
 from __future__ import annotations
 

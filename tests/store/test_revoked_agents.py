@@ -1,4 +1,4 @@
-"""Revoked agents: what runs on one leaves the routes at once, whatever becomes of its kernels."""
+"""Revoked agents: their targets leave the routes at once, whatever happens to their kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def serve_on(store: Store, agent: FakeAgent) -> None:
 
 
 async def served(store: Store) -> tuple[list[str], list[int]]:
-    """The apps, and the number of targets of each model, of the whole table."""
+    """The apps, and each model's number of targets, in the whole table."""
     table = await store.routes.table()
     return [app.app for app in table.apps], [len(model.targets) for model in table.models]
 
@@ -53,7 +53,7 @@ async def test_what_runs_on_a_revoked_agent_leaves_the_routes(store: Store) -> N
     store.notifier.on_routes(lambda ids: changed.extend(ids or ()))
     await store.peers.revoke("agent", "node-1", actor="ann")
 
-    # Without a notification, the next sweep would find out, half a minute later.
+    # Without a notification, the next sweep would notice half a minute later.
     sessions = (await store.sessions.page(SYSTEM)).items
     assert set(changed) >= {session.id for session in sessions}
     told = await store.routes.changes()
@@ -68,8 +68,8 @@ async def test_what_runs_on_a_revoked_agent_leaves_the_routes(store: Store) -> N
 
 
 async def test_proxies_learn_which_agents_were_revoked(store: Store) -> None:
-    """What is open to them ends: nothing else tells it apart from a replica that finishes its
-    work."""
+    """Open connections to them end: nothing else distinguishes this from a replica that finishes
+    its work."""
     peers = {name: await add_peer(store, name) for name in ("node-1", "node-2")}
     await serve_on(store, FakeAgent(store))
     before = await store.routes.table()

@@ -1,4 +1,4 @@
-"""Endpoints in Postgres: revisions, versions and idempotency keys; rollouts by the replica
+"""Endpoints in Postgres: revisions, versions and idempotency keys, and rollouts by the replica
 controller."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def patch(**fields: object) -> EndpointPatch:
 
 
 async def allowed(_: EndpointSpec, before: EndpointSpec, new_work: bool) -> None:
-    """Whoever asks may run it."""
+    """Any caller may run it."""
 
 
 class Platform:
@@ -64,9 +64,9 @@ class Platform:
         ]
 
     async def run(self, *, broken: frozenset[str] = frozenset()) -> EndpointView:
-        """The controller runs; what it starts is placed, and becomes ready or, with a model in
-        ``broken``, fails; what it stops, ends."""
-        self.clock.advance(1.1)  # for the sweep
+        """The controller runs. Replicas that it starts are placed and become ready or, with a model
+        in ``broken``, fail; replicas that it stops end."""
+        self.clock.advance(1.1)  # to wait for the sweep
         await self.store.database.fetch("DELETE FROM leases")
         await self.leader.run_once()
         await self.leader.deadlines.run_once()
@@ -92,7 +92,7 @@ class Platform:
     async def until(
         self, condition: Callable[[EndpointView], bool], *, broken: frozenset[str] = frozenset()
     ) -> list[EndpointView]:
-        """Every view until the condition holds. Backoffs and drains pass at once."""
+        """Every view until the condition is true. Backoffs and drains pass at once."""
         views = []
         for _ in range(40):
             views.append(await self.run(broken=broken))
@@ -108,7 +108,7 @@ class Platform:
 
 
 async def schedule_free(store: Store) -> None:
-    """As ``schedule``, between two terms of the leader under test."""
+    """Like ``schedule``, between two terms of the leader under test."""
     await store.database.fetch("DELETE FROM leases")
     await schedule(store)
     await store.database.fetch("DELETE FROM leases")
@@ -186,7 +186,7 @@ async def test_undo_returns_to_an_earlier_revision(platform: Platform) -> None:
 
 
 async def test_undo_returns_to_what_was_served_before(platform: Platform) -> None:
-    """And to no revision that was undone, or rolled back, since."""
+    """And to no revision that has since been undone or rolled back."""
     bad = frozenset({"bad", "worse"})
 
     async def roll_out(**changes: object) -> EndpointView:

@@ -1,4 +1,4 @@
-"""Custom routines: what they see and ask for, and what their errors do not disturb."""
+"""Custom routines: what they see and request, and what their errors do not affect."""
 
 from __future__ import annotations
 

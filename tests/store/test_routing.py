@@ -1,5 +1,5 @@
-"""Routing of endpoints in Postgres: what the proxies are told, and the keys of outside providers in
-it."""
+"""Endpoint routing in Postgres: what the proxies receive, including the keys of outside
+providers."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ async def test_a_manager_without_the_key_neither_writes_nor_starts(
             await store.secrets.put(scope("vision", "ann"), "new", "x")
 
         assert [view.name for view in await store.secrets.all(scope("vision"))] == ["hf"]
-        # Its kernels wait, rather than start without the variable.
+        # Its kernels wait rather than start without the variable.
         await FakeAgent(store, "node-1").report()
         await store.sessions.create(Scope.system("key:ann", VISION), spec(secret_env={"T": "hf"}))
         await schedule(store)

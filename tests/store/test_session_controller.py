@@ -23,7 +23,7 @@ from .conftest import FakeAgent, schedule
 async def test_changed_sessions_are_reconciled_by_the_next_run(
     store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch, scan_s: float
 ) -> None:
-    """Includes RUNNING sessions, which only the rarer scan for changes finds."""
+    """Includes RUNNING sessions, which only the less frequent scan for changes finds."""
     leader = Leader(store, clock)
     await leader.run_once()
     controller = session_controller.SessionController(store, leader, clock, 120)
@@ -52,7 +52,7 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
 async def test_settled_sessions_are_read_once_for_each_change(
     store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its kernels call for nothing more once a session runs, or has ended."""
+    """Kernels require no further action once a session runs or has ended."""
     leader = Leader(store, clock)  # which does not lead: it neither scans nor sweeps
     controller = session_controller.SessionController(store, leader, clock, 120)
     agent = FakeAgent(store)

@@ -1,5 +1,5 @@
-"""Session lifecycle in the store: reports in, transitions and history out, and no leaked
-allocations."""
+"""Session lifecycle in the store: reports lead to transitions and history, and no allocations
+leak."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_allocations_of_a_lost_agent_stay_fenced_until_it_reports(store: S
     view = await store.sessions.get(SYSTEM, "s")
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}, "fenced"
-    await agent.report()  # it comes back and still runs what it should not
+    await agent.report()  # it comes back and still runs a kernel that it should not
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
     del agent.seen[kernel]  # type: ignore[arg-type]
     await agent.report()

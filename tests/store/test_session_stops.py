@@ -1,5 +1,5 @@
-"""Stops of many sessions: asked for once, carried out whatever happens, at a cost that statements
-share."""
+"""Stopping many sessions: requested once, carried out whatever happens, and with shared
+statements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ANN = Scope.system("key:ann", Owner("ann", "vision"))
 
 
 class Interrupted:
-    """The clock of a request that is over after its first part."""
+    """The clock for a request that ends after its first part."""
 
     def __init__(self) -> None:
         self.times = iter((0.0, ANSWER_S))
@@ -45,7 +45,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def statuses(store: Store) -> list[str]:
-    """The statuses of the steps, in their order."""
+    """The statuses of the steps, in order."""
     rows = await store.database.fetch(
         "SELECT s.status FROM pipeline_steps p JOIN sessions s ON s.id = p.session_id "
         "ORDER BY p.position, p.run"
@@ -54,7 +54,7 @@ async def statuses(store: Store) -> list[str]:
 
 
 async def new_leader(store: Store) -> StopController:
-    """With its memory, as it begins."""
+    """Includes its memory, as it starts."""
     await store.database.fetch("DELETE FROM leases")
     clock = ManualClock()
     leader = Leader(store, clock)

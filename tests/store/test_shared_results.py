@@ -1,4 +1,4 @@
-"""Equal batch sessions on two GPUs: which ones run, which take a result, and what those after them
+"""Equal batch sessions on two GPUs: which ones run, which take a result, and what later ones
 learn."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def test_only_what_is_new_or_has_failed_runs_and_no_gpu_stays_taken(store:
     assert await shown(store, "ir2") == [(Status.TERMINATED, Result.FAILED)]
     assert await gpus_in_use(store) == []
 
-    # One success for each request, of the session that ran; and only what ran is charged.
+    # One success for each request, from the session that ran, and only that session is charged.
     rows = await store.database.fetch(
         "SELECT name FROM sessions WHERE result = 'SUCCESS' AND adopted_from IS NULL ORDER BY name"
     )
@@ -62,7 +62,7 @@ async def test_only_what_is_new_or_has_failed_runs_and_no_gpu_stays_taken(store:
 
 
 async def test_a_session_waits_for_those_that_it_names_and_not_for_equal_ones(store: Store) -> None:
-    """An earlier failure of an equal session says nothing about the one that is named."""
+    """An equal session's earlier failure says nothing about the named one."""
     agent = FakeAgent(store, gpus=2)
     await agent.report()
     await ask(store, "failed", "embed")

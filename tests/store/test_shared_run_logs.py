@@ -1,4 +1,5 @@
-"""Logs of runs that sessions share: whoever shares a run does not read the log of whose it is."""
+"""Logs of shared runs: a session that shares a run does not expose the log of the session that
+ran."""
 
 from __future__ import annotations
 

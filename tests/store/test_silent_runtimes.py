@@ -1,4 +1,4 @@
-"""Runtimes that an agent has not looked at completely, and how long their kernels tolerate its
+"""Runtimes that an agent has not listed completely, and how long their kernels tolerate its
 silence."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNLISTED = RuntimeState("process", listed=False)
         ((LISTED,), True),
         ((RuntimeState("docker", listed=False), LISTED), True),
         ((UNLISTED,), False),
-        ((RuntimeState("docker"),), False),  # it does not know the runtime any more
+        ((RuntimeState("docker"),), False),  # it no longer has the runtime
     ],
 )
 async def test_absence_counts_for_listed_runtimes_only(

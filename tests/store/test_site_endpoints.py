@@ -1,4 +1,4 @@
-"""Endpoints whose replicas run as jobs of a site: the cap on jobs, sleep and waking."""
+"""Endpoints whose replicas run as site jobs: the cap on jobs, sleeping and waking."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ JOBS = 2
 
 @pytest.fixture(params=["agent", "quota"])
 async def platform(request: pytest.FixtureRequest, store: Store) -> Loaded:
-    """Its group is a site that takes ``JOBS`` jobs, as its agent says or by the quota of the
-    group."""
+    """Its group is a site that accepts ``JOBS`` jobs, according to its agent or the group's
+    quota."""
     site = HpcOptions(runtime="fake", walltime_s=86_400)
     await store.groups.put("default", GroupOptions(hpc=site), actor="t")
     made = Loaded(store)
@@ -32,7 +32,7 @@ async def platform(request: pytest.FixtureRequest, store: Store) -> Loaded:
 
 
 async def live(platform: Loaded) -> list[Status]:
-    """The status of every job that the site has."""
+    """The status of each of the site's jobs."""
     rows = await platform.store.database.fetch(
         "SELECT status FROM kernels WHERE status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')"
     )

@@ -1,4 +1,4 @@
-"""Sessions whose jobs wait in the queue of a site, as the store keeps what their agent reports."""
+"""Sessions whose jobs wait in a site's queue, and how the store keeps their agent's reports."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_queue_of_a_site_is_kept_and_shown(store: Store) -> None:
 
 
 async def placed_job(store: Store, **fields: object) -> tuple[FakeAgent, str]:
-    """The agent of a site, and a session that was placed there."""
+    """A site's agent, and a session that was placed there."""
     site = HpcOptions(**SITE)
     await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
     agent = FakeAgent(store, "login", group="hpc")
@@ -100,10 +100,11 @@ async def placed_job(store: Store, **fields: object) -> tuple[FakeAgent, str]:
 async def test_newest_observation_of_a_start_counts_with_the_deadline_of_its_status(
     store: Store,
 ) -> None:
-    """A job was said to start before it was looked at, or its site puts it back into the queue."""
+    """A job was reported as starting before it was checked, or its site puts it back into the
+    queue."""
     agent, session = await placed_job(store, start_timeout_s=5)
     [kernel] = (await store.sessions.get(SYSTEM, session)).kernels
-    limit_s = 600 + WALLTIME_MARGIN_S  # which only the agent can keep better
+    limit_s = 600 + WALLTIME_MARGIN_S  # which only the agent can observe better
     for state, status, within_s in (
         (ObservedState.UNKNOWN, Status.SCHEDULED, 60),
         (ObservedState.CREATING, Status.CREATING, limit_s),
@@ -160,7 +161,7 @@ async def test_limit_of_a_queue_does_not_count_while_nobody_says_that_the_job_wa
 async def test_group_without_a_limit_for_its_queue_is_known_to_the_release_before(
     store: Store,
 ) -> None:
-    """To which the limit is a number, with a default."""
+    """For these types the limit is a number with a default."""
     unlimited = HpcOptions(**SITE)
     assert unlimited.queue_timeout_s is None
     await store.groups.put("hpc", GroupOptions(hpc=unlimited), actor="t")
@@ -175,7 +176,7 @@ async def test_group_without_a_limit_for_its_queue_is_known_to_the_release_befor
 
 
 def as_site(agent: FakeAgent, jobs: int) -> None:
-    """From now on it is an agent of a batch runtime."""
+    """From here on it is an agent with a batch runtime."""
 
     def full_report() -> Report:
         report = type(agent).full_report(agent)

@@ -1,4 +1,4 @@
-"""Public keys of users: what each may do, until when, and what Postgres itself refuses."""
+"""Users' public keys: what each may do, until when, and what Postgres itself refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANN = next(one for one in CALLERS if one.name == "ann")
 
 
 def key(number: int, answer: str) -> dict[str, str]:
-    """The body of a registration. ``answer``: that with the challenge."""
+    """The body of a registration. ``answer``: the answer that contains the challenge."""
     signer = SshSigner(number)
     challenge = json.loads(answer)["challenge"]
     signature = signer.armored(challenge)
@@ -52,7 +52,9 @@ async def test_a_key_acts_as_the_api_key_that_registered_it_and_ends_with_it(sto
         assert found is not None
         assert (found.role, found.owner.user, found.owner.project) == (Role.MEMBER, "ann", "vision")
         assert Scope.of(found).actor == "key:ssh/ann/key-1"
-        other = await store.ssh_keys.find(print_, "speech")  # the key's own project is the only one
+        other = await store.ssh_keys.find(
+            print_, "speech"
+        )  # the key's own project is the only possible one
         assert other is not None
         assert other.owner.project == "vision"
         assert (await store.ssh_keys.who(print_)) == ("ann", "key-1", ["vision"])
@@ -109,7 +111,7 @@ async def test_keys_are_unique_removed_by_their_user_and_audited(store: Store) -
 
 
 async def test_a_key_is_registered_by_whoever_holds_it_only(store: Store) -> None:
-    """Somebody else's public key, and a proof that was made for somebody else, are refused."""
+    """Another user's public key, and a proof made for another user, are refused."""
     async with serve(store) as api:
         good = await proved(api, "ann", 1)
         nothing = {"public_key": good["public_key"]}

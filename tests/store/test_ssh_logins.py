@@ -1,4 +1,4 @@
-"""Logins over SSH that a proxy claims: the manager believes those that the holder of the key has
+"""SSH logins claimed by a proxy: the manager accepts only those that the key's holder has
 signed."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNPROVED = "the proxy has not shown that the client holds the key"
 
 
 def login(name: str, by: SshSigner = ANN, of: str | None = None) -> ssh_pb2.SshLogin:
-    """A login with ann's key, signed by the holder of a key, for a name."""
+    """A login for a name with ann's key, signed by the holder of a key."""
     signed = by.signed_login(name if of is None else of)
     proof = ssh_pb2.SshProof(key=by.blob, signed=signed, signature=by.sign(signed))
     return claimed(name, proof)
@@ -46,7 +46,7 @@ def claimed(name: str, proof: ssh_pb2.SshProof | None = None) -> ssh_pb2.SshLogi
 
 
 def forged(name: str) -> dict[str, ssh_pb2.SshLogin]:
-    """What a proxy can make that has not seen ann log in under this name."""
+    """Logins that a proxy can construct without having seen ann log in under this name."""
     stolen = login(name)
     stolen.proof.signature = EVE.sign(stolen.proof.signed)
     return {
@@ -59,7 +59,7 @@ def forged(name: str) -> dict[str, ssh_pb2.SshLogin]:
 
 
 class Context:
-    """The context of a call of `Open`."""
+    """The context of an `Open` call."""
 
     def __init__(self) -> None:
         self.written: list[agent_pb2.ExecOutput] = []
@@ -82,7 +82,7 @@ async def opened(broker: SshBroker, of: ssh_pb2.SshLogin, session: str = "") -> 
 
 
 class Started(Exception):
-    """A command was about to be started."""
+    """A command was about to start."""
 
 
 class Execs:

@@ -1,5 +1,5 @@
-"""Statements over many rows: one of them has values in JSON that are not of the type that this
-release knows, and the others are read and written as before."""
+"""Statements over many rows: one of them has JSON values of a type unknown to this release, and the
+others are read and written as before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .conftest import RUNNING, FakeAgent, mark_silent, reconcile_all, schedule
 from .test_rollouts import Platform, complete, spec
 
 SYSTEM = Scope.system("t", Owner("ann", "vision"))
-# What is asked of a session, wherever a statement reads it.
+# The fields of a session's request, wherever a statement reads them.
 ASKED: dict[str, Any] = {
     "timeout_s": 600,
     "stop_grace_s": 7,
@@ -40,7 +40,7 @@ ODD: tuple[object, ...] = ("moons", [1], {"a": {}}, 1e300)
 
 
 class World:
-    """Two rows of each kind, of which ``odd`` is made unreadable. One agent has both."""
+    """Two rows of each kind, of which ``odd`` is made unreadable. One agent owns both."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -74,7 +74,7 @@ class World:
         return KernelId(self.sessions[name].kernels[0].id)
 
     async def spoil(self, value: object, *, name: str = "odd") -> None:
-        """``value`` in place of each that a statement reads of a session."""
+        """``value`` replaces each value that a statement reads from a session."""
         fields = dict.fromkeys((*ASKED, "max_lifetime_s", "walltime_s"), value)
         fields |= {
             "cluster": {"mode": "multi-node", "size": value},
@@ -182,8 +182,8 @@ async def test_readers_of_sessions(store: Store, value: object) -> None:
 
 @pytest.mark.parametrize("value", ODD, ids=repr)
 async def test_writers_of_sessions(store: Store, value: object) -> None:
-    """Those that wait are placed beside one that does not, and a report writes what it says of a
-    job."""
+    """Waiting sessions are placed beside one that does not wait, and a report writes its facts
+    about a job."""
     world = World(store)
     await world.begin()
     for name in ("waits-odd", "waits-even"):
@@ -321,7 +321,7 @@ async def test_readers_and_writers_of_endpoints(store: Store, value: object) -> 
 
 
 async def proxies_say(store: Store, value: object) -> None:
-    """Report of both endpoints, and of their limits, what this release does not know."""
+    """Report values unknown to this release for both endpoints and their limits."""
     await store.database.fetch(
         "INSERT INTO proxy_reports (proxy_id, incarnation, routes_generation, at, tells_apps) "
         "VALUES ('p1', 'run-1', 1, now(), false)"

@@ -31,7 +31,7 @@ async def other(store: Store, migrated_database: str) -> AsyncIterator[Store]:
 
 
 async def running(store: Store, agent: FakeAgent) -> KernelId:
-    """A running session on the agent, reported through its newest stream."""
+    """A running session on the agent, which was reported through its newest stream."""
     made = await store.sessions.create(
         Scope.system("t"), SessionSpec(type="interactive", command=["x"])
     )
@@ -82,8 +82,8 @@ async def test_older_stream_releases_nothing(store: Store, other: Store) -> None
     kernel = await running(other, agent)
     held = await used(store)
 
-    # Given up, and still there: what it holds is held until its agent says that it does not have
-    # it.
+    # The kernel was given up but still exists: its resources are held until its agent reports that
+    # it does not have it.
     await other.database.fetch("UPDATE kernels SET status = 'ERROR' WHERE id = $1", kernel)
     with pytest.raises(ReportRefused):
         await store.reports.apply(AgentUpdate.of(late))
@@ -109,7 +109,7 @@ async def test_heartbeats_of_an_older_stream_do_not_keep_an_agent_alive(
     heartbeat = replace(AgentUpdate.of(late), whole=False, info_changed=False)
     assert await store.reports.apply(heartbeat) == 0, "unchanged, so it is only kept as a heartbeat"
 
-    async with asyncio.timeout(30):  # the store's own loop may be writing it
+    async with asyncio.timeout(30):  # the store's own loop may currently be writing it
         while not store.reports.needs_full_report(AgentId(agent.name)):
             await store.reports.write_heartbeats()
             await asyncio.sleep(0.01)
@@ -126,14 +126,13 @@ async def test_heartbeats_of_an_older_stream_do_not_keep_an_agent_alive(
 
 
 async def test_equal_report_through_a_new_stream_is_applied(store: Store, other: Store) -> None:
-    """The agent went to another manager and back: the last report here does not describe the
-    present."""
+    """The agent moved to another manager and back, so the last report here is out of date."""
     agent = FakeAgent(store, stream=1)
     await agent.report()
     agent.reconnect(other)
     await agent.report()
     kernel = await running(other, agent)
-    agent.seen.clear()  # it is gone, so the report is word for word the one before
+    agent.seen.clear()  # it is gone, so the report is identical to the previous one
     agent.reconnect(store)
     assert await agent.report() == 1
     assert await status(store, kernel) == Status.ERROR
@@ -208,7 +207,7 @@ async def test_delta_of_an_older_stream_to_the_same_manager_is_refused(store: St
 async def test_stream_replaced_before_a_release_frees_nothing(
     store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel was given up and is there: the newest stream shows it."""
+    """The kernel was given up but exists: the newest stream shows it."""
     agent = FakeAgent(store, stream=1, confirms=True)
     await agent.report()
     kernel = await running(store, agent)
@@ -250,7 +249,7 @@ async def test_every_manager_refuses_a_replaced_process(store: Store, other: Sto
 
 
 async def test_agent_without_stream_numbers_is_accepted(store: Store, other: Store) -> None:
-    """As of agents of an earlier version."""
+    """As with agents of an earlier version."""
     agent = FakeAgent(store, stream=1)
     await agent.report()
     agent.stream = 0

@@ -1,4 +1,4 @@
-"""Loops that look at what has changed also find, chunk by chunk, what no notification announced."""
+"""Loops that process changes also find, chunk by chunk, changes that no notification announced."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_sweep_is_urgent_for_one_round() -> None:
     sweep.advance(1)
     assert not sweep.urgent
     assert sweep.begin() == 1
-    sweep.restart()  # while the chunk is looked at
+    sweep.restart()  # while the chunk is processed
     sweep.advance(2)
     assert (sweep.begin(), sweep.urgent) == (None, True)
 
 
 async def leading(store: Store, clock: ManualClock) -> Leader:
-    await store.database.fetch("DELETE FROM leases")  # the test's own
+    await store.database.fetch("DELETE FROM leases")  # the test's own transaction
     leader = Leader(store, clock)
     await leader.run_once()
     return leader
@@ -64,8 +64,8 @@ async def start_sessions(store: Store, agent: FakeAgent, count: int) -> list[str
 async def test_unannounced_ends_of_kernels_are_found(
     store: Store, age_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the manager that wrote them had been killed: recent ones by their time, older ones by
-    sweep."""
+    """As if the manager that wrote them had been killed: recent ones are found by time, older ones
+    by a sweep."""
     monkeypatch.setattr(sessions, "SWEPT", 1)
     agent = FakeAgent(store)
     clock = ManualClock()

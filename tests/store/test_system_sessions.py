@@ -1,4 +1,4 @@
-"""System sessions: allowed by name, limited and charged apart from others, never preempted, no
+"""System sessions: allowed by name, limited and charged separately, never preempted, without
 devices."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def allow(store: Store) -> None:
 
 
 async def set_price(store: Store, unit: str, device: str, group: str) -> None:
-    """Set a price of a million an hour, since long ago."""
+    """Set a price of a million an hour that took effect long ago."""
     await store.database.fetch(
         "INSERT INTO prices (unit, device, resource_group, since, price, changed_by) "
         "VALUES ($1, $2, $3, date_trunc('hour', now() - interval '9 hours', 'UTC'), 1000000, 't')",

@@ -84,8 +84,8 @@ async def test_a_project_sees_its_own_templates_and_those_for_all(store: Store) 
 
 
 async def test_versions_of_two_owners_are_not_mixed(store: Store) -> None:
-    """The template that a project names is its own, also by a version that only the one for all
-    has."""
+    """A template name in a project refers to its own template, even with a version that only the
+    global one has."""
     templates = store.templates
     for command in ("all 1", "all 2"):
         await templates.put(VISION, "train", template(command), [], for_all=True)
@@ -140,7 +140,7 @@ async def test_what_is_wrong_with_a_template_is_said(store: Store) -> None:
 
 
 async def put(api: Api, caller: str, name: str, body: dict[str, Any]) -> str:
-    """The version that there is now."""
+    """The current version."""
     status, text = await api.call(caller, "PUT", f"/v1/templates/{name}", body)
     assert status == 200, text
     view = json.loads(text)
@@ -155,7 +155,7 @@ async def start(api: Api, caller: str, name: str) -> dict[str, Any]:
 
 
 async def test_what_a_member_wrote_runs_isolated_whoever_starts_it(store: Store) -> None:
-    """Until an administrator sets the same: then it is the administrator's."""
+    """Until an administrator sets the same value; then it is the administrator's."""
     async with serve(store) as api:
         spec = KeySpec(name="root-vision", user="root", project="vision", role=Role.ADMIN)
         api.keys["root"] = (await store.keys.create(ROOT, spec)).secret

@@ -1,5 +1,5 @@
-"""Tenancy: every route of the table, as every role, on its own, its project's and another project's
-things.
+"""Tenancy: every route of the table, as every role, on the caller's own, its project's and another
+project's objects.
 
 A new route fails here until it names its resources."""
 
@@ -40,8 +40,7 @@ ISOLATED_ANN = Scope.system("ann", Owner("ann", "vision", isolated=True))
 ANN = Scope.system("ann", Owner("ann", "vision"))
 BOB = Scope.system("bob", Owner("bob", "speech"))
 
-# Routes about what belongs to a project, by the first part of their path; each set is a case of its
-# own.
+# Routes about project objects, by the first part of their path; each set is a separate case.
 TENANT_PARTS = {
     "sessions": {"sessions"},
     "serving": {"endpoints", "workspaces", "templates", "events"},
@@ -97,7 +96,7 @@ async def store(migrated_database: str, tmp_path: Path, clock: StoreClock) -> As
 
 
 class World:
-    """What ann has in project vision, made again for each call that could change it."""
+    """Ann's objects in project vision, created again for each call that could change them."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -166,7 +165,8 @@ class World:
         }
 
     async def renew(self, route: Route | None = None, caller: Caller | None = None) -> None:
-        """Make it again if a call as ``caller`` may have changed it; None: for the first call."""
+        """Create them again if a call as ``caller`` may have changed them; None means for the first
+        call."""
         if (
             route is None
             or caller is None
@@ -176,7 +176,7 @@ class World:
             await self.api.call("admin", "PUT", "/v1/quotas/project/vision", {"sessions": 100})
 
     async def _make_ssh_key(self, api_key: str) -> None:
-        """Ann has registered it with an API key of hers in project vision."""
+        """Ann has registered it with one of her API keys in project vision."""
         (row,) = await self.store.database.fetch("SELECT id FROM api_keys WHERE name = $1", api_key)
         key = ApiKey(str(row["id"]), api_key, Role.MEMBER, Owner("ann", "vision"))
         public = parse_public_key(f"ssh-ed25519 {ed25519_blob(self.made)}")
@@ -216,7 +216,7 @@ class World:
 
 
 def part_of(route: Route) -> str:
-    """The name of its part; "" for what is open to all."""
+    """The name of its part, or "" for routes that are open to all."""
     if route.access == "open":
         return ""
     first = route.path.removeprefix("/v1/").partition("/")[0]
@@ -226,7 +226,8 @@ def part_of(route: Route) -> str:
 
 
 def expected(route: Route, caller: Caller) -> set[int]:
-    """The statuses of the answer to ``caller``; an empty set: any but 401, 403, 404 and 5xx."""
+    """The allowed statuses of the answer to ``caller``; an empty set means any except 401, 403, 404
+    and 5xx."""
     # A secret or template is always one of the caller's own project.
     names_one = "{" in route.path and part_of(route) in TENANT_PARTS and route.tag not in OWN
     if caller.role not in MAY[route.access]:
@@ -234,7 +235,7 @@ def expected(route: Route, caller: Caller) -> set[int]:
     if names_one and caller.relation == "foreign":
         return {404}
     if route.access == "owner" and caller.name == "mate":
-        # A key is visible to its user and to project admins only.
+        # A key is visible only to its user and to project admins.
         return {404} if route.tag in ("keys", "ssh-keys") else {403}
     if route.tag in ("keys", "ssh-keys") and names_one and caller.name in ("mate", "viewer"):
         return {404}
@@ -255,7 +256,7 @@ async def test_every_route_as_every_role(store: Store, part: str) -> None:
             if status != 401:
                 wrong.append(f"{route.method} {route.path} without a key: {status}")
 
-            # Those who may change something come last.
+            # Callers who may change something come last.
             for caller in sorted(CALLERS, key=lambda one: not expected(route, one)):
                 want = expected(route, caller)
                 path = world.path(route)
@@ -283,7 +284,8 @@ async def test_every_route_as_every_role(store: Store, part: str) -> None:
 
 
 async def test_inside_of_a_process_of_an_administrator_is_for_administrators(store: Store) -> None:
-    """It runs as the user of an agent: whoever runs a command there has all that this user has."""
+    """It runs as an agent's user, and anyone who runs a command there has all of that user's
+    rights."""
     made = await store.sessions.create(ANN, session_spec("of-an-administrator"))
     tokens = f"/v1/sessions/{made.id}/apps/web/access-tokens"
     runs = f"/v1/sessions/{made.id}/executions"
@@ -309,7 +311,7 @@ async def test_inside_of_a_process_of_an_administrator_is_for_administrators(sto
 
 
 async def test_processes_of_members_are_isolated(store: Store) -> None:
-    """From the key over the session or endpoint and its place to the orders."""
+    """From the key through the session or endpoint and its placement to the orders."""
     await store.projects.create(ROOT, ProjectSpec(name="vision"))
     keys = {}
     for role in ("member", "project-admin", "admin"):
@@ -343,7 +345,8 @@ async def test_processes_of_members_are_isolated(store: Store) -> None:
 
 
 async def test_nothing_names_another_projects_session(store: Store) -> None:
-    """Explanations, dry runs, holds and histories of a session that waits for another project's."""
+    """Explanations, dry runs, holds and histories of a session that waits for another project's
+    session."""
     agent = FakeAgent(store, gpus=1)
     await agent.report()
     runs = await store.sessions.create(ANN, session_spec(f"{CANARY}-runs"))
@@ -414,9 +417,9 @@ async def test_shared_endpoint_shows_its_name_and_state_only(store: Store) -> No
             ] == 403
 
 
-# What belongs to no project; the routes are for administrators, or show no project's data.
+# Objects that belong to no project; the routes are for administrators, or show no project's data.
 NO_TENANT = {"AgentStore", "GroupStore", "GroupAliases", "PeerStore", "Registration"}
-# Methods that take no scope: before there is one, or about what was found with one.
+# Methods that take no scope, because there is none yet, or because the object was found with one.
 UNSCOPED = {
     "KeyStore.find": "makes the scope",
     "KeyStore.on_change": "reads nothing",
@@ -444,7 +447,7 @@ UNSCOPED = {
 
 
 def test_scope_cannot_be_left_out(store: Store) -> None:
-    """All that the API calls to read or change tenant data takes the scope first."""
+    """Every method that the API calls to read or change tenant data takes the scope first."""
     unscoped = set()
     for name, method in called_by_the_api():
         owner = class_of(store, name)

@@ -1,4 +1,4 @@
-"""Topology of devices, from the agent's report to the planner and the views."""
+"""Device topology, from the agent's report to the planner and the views."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_planner_sees_the_reported_topology(store: Store) -> None:
     assert view["MIG-0"] == (1, "", "GPU-4")
     assert view[""] == (None, "", "")
 
-    # What an agent learns later counts too.
+    # Facts that an agent learns later are also used.
     offers = OFFERS[0], gpu(0, nvlink_domain="0"), gpu(2, nvlink_domain="0")
     await store.reports.apply(AgentUpdate.of(with_offers(agent, *offers)))
     (seen,) = (await store.scheduling.snapshot("default")).agents

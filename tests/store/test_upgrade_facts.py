@@ -1,4 +1,4 @@
-"""Facts that `moorage upgrade plan` reads, and its migrations as they lock, also on an older
+"""Facts that `moorage upgrade plan` reads, and the locks of its migrations, also on an older
 schema."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def test_locks_are_those_that_postgres_shows(empty_database: str) -> None:
 
 
 def compare_each(connection: Connection) -> None:
-    """Each migration in a transaction of its own, without Alembic's bookkeeping, and then each
+    """Each migration in its own transaction, without Alembic's bookkeeping, and then each
     statement."""
     scripts = {script.revision: script for script in migration_scripts()}
     for migration in pending_migrations(OLDEST_SCHEMA):

@@ -1,5 +1,5 @@
-"""Backlog of usage while Postgres accepts no writes: nothing that was taken is lost, and it has a
-bound."""
+"""The usage backlog while Postgres accepts no writes: nothing that was accepted is lost, and it is
+bounded."""
 
 from __future__ import annotations
 

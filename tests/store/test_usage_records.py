@@ -1,4 +1,4 @@
-"""Usage records and shares of limits: what Postgres keeps of what the proxies report."""
+"""Usage records and limit shares: what Postgres keeps from the proxies' reports."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def totals(store: Store, scope: Scope = SYSTEM) -> list[tuple[str, int, in
 async def split(
     store: Store, scope: Scope = SYSTEM, *, limit: int = 500, **given: object
 ) -> list[ModelUsage]:
-    """All pages of the usage of the last week."""
+    """All pages of last week's usage."""
     hour = NOW.replace(minute=0, second=0, microsecond=0)
     found: list[ModelUsage] = []
     cursor = None
@@ -141,7 +141,7 @@ async def test_usage_is_split_and_paged(store: Store) -> None:
     old = earlier(replace(RECORD, sequence=7, model="a"), 49)
     await store.usage_records.put("p", [batch(old, epoch="before"), batch(*records)])
 
-    for _ in range(2):  # as they came, and rolled up
+    for _ in range(2):  # as they arrived, and rolled up
         for limit in (1, 2, 500):
             by_both = await split(store, limit=limit, by=["user", "model"])
             assert [(one.model, one.user, one.requests) for one in by_both] == [
@@ -327,7 +327,7 @@ async def test_proxies_together_hold_no_more_than_the_limit(store: Store) -> Non
 
 
 async def test_a_proxy_stores_no_more_shares_than_there_are_limits(store: Store) -> None:
-    """Whatever it asks for. Each row was kept for good."""
+    """Whatever it requests. Each row was kept permanently."""
     await store.projects.create(SYSTEM, ProjectSpec(name="vision"))
     key = await store.keys.create(SYSTEM, KeySpec(name="k", user="ann", project="vision"))
     for name in ("kept", "gone"):
@@ -363,7 +363,7 @@ async def test_a_proxy_stores_no_more_shares_than_there_are_limits(store: Store)
 async def test_shares_that_ended_an_hour_ago_are_deleted(
     migrated_database: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And none that a proxy asks for meanwhile."""
+    """And none that a proxy requests at the same time."""
     monkeypatch.setattr(retention, "BATCH", 2)
     names = ["a", "b", "c", "d"]
     for name in names:

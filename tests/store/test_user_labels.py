@@ -1,4 +1,4 @@
-"""User labels of sessions and endpoints over HTTP: creation, change, selection, limits and the
+"""User labels on sessions and endpoints over HTTP: creation, change, selection, limits and the
 index."""
 
 from __future__ import annotations

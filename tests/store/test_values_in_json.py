@@ -1,4 +1,4 @@
-"""Functions of the schema that read values in JSON: what is not of the type is NULL or empty."""
+"""Schema functions that read JSON values: a value of the wrong type becomes NULL or empty."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ async def test_what_is_not_of_the_type_is_none(store: Store, function: str) -> N
 
 
 async def test_seconds_of_any_number_are_a_time(store: Store) -> None:
-    """Also one that Python knows, since a row with another one could not be read either."""
+    """The type must also be known to Python, because a row with another one could not be read
+    either."""
     rows = await store.database.fetch(
         "SELECT now() + make_interval(secs => as_number(n)) AS at FROM unnest($1::jsonb[]) n",
         [-1e10, 1e10, 1e11, 1e12, 1e300],
@@ -77,7 +78,7 @@ async def test_sums_of_any_integers_are_integers(store: Store) -> None:
 
 @pytest.mark.parametrize("function", sorted(CASES.keys() - {"as_document"}))
 async def test_postgres_inlines_it(store: Store, function: str) -> None:
-    """A call for each row costs more than the statement around it."""
+    """A call per row costs more than the statement around it."""
     [row] = await store.database.fetch(
         f"EXPLAIN (VERBOSE, FORMAT JSON) SELECT {function}(spec -> 'timeout_s') AS value FROM sessions"
     )

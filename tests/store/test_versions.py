@@ -13,7 +13,7 @@ from moorage.manager.store import Store
 
 from .tenancy_harness import Api, serve
 
-# Where it is created, where it is, how it is edited, and two edits.
+# Where an object is created, where it is found, how it is edited, and two edits.
 EDITED: dict[str, tuple[str, dict[str, Any], str, str, dict[str, Any], dict[str, Any]]] = {
     "user": (
         "POST /v1/users",

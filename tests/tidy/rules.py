@@ -12,7 +12,7 @@ from moorage.common.model.runtimes import RUNTIMES, isolated_name
 
 Rule = Callable[[str, str], list[str]]
 
-# The rules look at one file after the other.
+# The rules check one file after the other.
 _tree = lru_cache(1)(ast.parse)
 
 
@@ -21,23 +21,23 @@ def _nodes(text: str) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(_tree(text)))
 
 
-# Twice a screen. Many lines of a function are arguments, one a line.
+# Twice a screen. Many lines of a function are arguments, one per line.
 FUNCTION_LINES = 80
 EXPORTS = 10
-# Longer functions that were looked at: they name the parts of a component, one after the other.
+# Longer functions that were reviewed: they name the parts of a component, one after the other.
 LONG_FUNCTIONS = {
     ("src/moorage/manager/service.py", "_start"),
     ("src/moorage/manager/store/store.py", "__init__"),
 }
-# A call shows what a value is by its name. By position, a reader counts.
+# A call shows the meaning of a value by its name. With positions, a reader has to count.
 POSITIONAL = 4
-# Signatures that were looked at, and why each is right as it is.
+# Signatures that were reviewed, and why each is right as it is.
 LONG_SIGNATURES = {
     ("src/moorage/cli/errors.py", "main"): "overrides a method of Typer",
     ("src/moorage/manager/store/database/notifier.py", "_on_notify"): "asyncpg calls it",
 }
-# Functions of libraries that take any number of values: parameters of a statement, fields of a
-# struct, arguments of a system call or of what they call.
+# Library functions that take any number of values: statement parameters, struct fields, and
+# arguments of a system call or of the function that they call.
 OPEN_CALLS = {
     "fetch",
     "fetchrow",
@@ -50,9 +50,9 @@ OPEN_CALLS = {
     "to_thread",
     "zip",
 }
-# More lines are worth a look: a file holds one concept.
+# Longer files are worth a look, because a file should hold one concept.
 FILE_LINES = 500
-# Longer files that were looked at, and why each is right as it is.
+# Longer files that were reviewed, and why each is right as it is.
 LONG_FILES: dict[str, str] = {
     "src/moorage/agent/kernel/task.py": "one task is one life of a kernel",
     "src/moorage/agent/runtimes/process/networks.py": "one network of a session, IPv4 and IPv6",
@@ -127,21 +127,21 @@ CATCH_ALL = {
 }
 # Files that may read the system clock.
 OWN_CLOCK = {
-    "src/moorage/agent/runtimes/celery/task_runner.py",  # runs without Moorage
+    "src/moorage/agent/runtimes/celery/task_runner.py",  # it runs without Moorage
     "src/moorage/common/aio/clock.py",
-    # a program of its own, which imports nothing of ours
+    # a separate program, which imports none of our code
     "src/moorage/agent/runtimes/batch/launcher.py",
 }
 
 # Files that may start tasks by themselves.
 OWN_TASKS = {
     "src/moorage/common/aio/tasks.py",
-    # a program of its own, which imports nothing of ours
+    # a separate program, which imports none of our code
     "src/moorage/agent/execution/code/speaker.py",
 }
 
-# Where runtimes are named: themselves, their table, the setting that chooses them, and checks of
-# their parts.
+# Files that name runtimes: the runtimes themselves, their table, the setting that chooses them, and
+# checks of their parts.
 NAMES_RUNTIMES = (
     "src/moorage/agent/runtimes/",
     "src/moorage/common/model/runtimes.py",
@@ -167,7 +167,7 @@ def _python(path: str) -> bool:
 
 
 def function_length(path: str, text: str) -> list[str]:
-    """A function of many lines does more than one thing. Blank lines do not count."""
+    """A function of many lines does more than one thing. Blank lines are not counted."""
     if not _python(path):
         return []
     lines = text.splitlines()
@@ -188,8 +188,8 @@ PARAGRAPH_STATEMENTS = 4
 
 
 def paragraphs(path: str, text: str) -> list[str]:
-    """A blank line parts the body of a long function. Constructors and lists of assignments need
-    none, and neither do two or three statements."""
+    """A blank line divides the body of a long function. Constructors and lists of assignments need
+    none, nor do two or three statements."""
     if not _ours(path) or "/migrations/versions/" in path:
         return []
     lines = text.splitlines()
@@ -216,9 +216,9 @@ def _body(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
 
 
 def signatures(path: str, text: str) -> list[str]:
-    """A function takes at most four arguments by position, besides its object. Tests, fixtures and
-    commands are called by name. Cached functions keep theirs: an argument by name is another key,
-    and slower."""
+    """A function takes at most four positional arguments besides its object. Tests, fixtures and
+    commands are called by name. Cached functions keep theirs, because a named argument makes a
+    different key, and is slower."""
     if not _python(path) or "/migrations/versions/" in path:
         return []
     found = []
@@ -260,8 +260,8 @@ def _assigned(node: ast.Assign) -> list[ast.expr]:
 
 def one_attribute(path: str, text: str) -> list[str]:
     """A statement that only lists values sets one attribute: a reader looks for its name at the
-    beginning of a line. Taking apart what a call returns is another matter, and so is an exchange
-    of two attributes."""
+    beginning of a line. Unpacking the result of a call is another matter, and so is swapping two
+    attributes."""
     if not _python(path):
         return []
     found = []
@@ -285,7 +285,7 @@ def one_attribute(path: str, text: str) -> list[str]:
 _COMPLETE = tuple(
     f"src/moorage/{name}/" for name in ("agent", "common", "manager", "proxy", "server")
 )
-# (file, object): where attributes of objects of other files are assigned, and why.
+# (file, object): where attributes of objects from other files are assigned, and why.
 OUTSIDE = {
     **{
         ("src/moorage/agent/engines/llamacpp_server.py", name): "parameters of llama.cpp"
@@ -326,8 +326,8 @@ OUTSIDE = {
 
 
 def assigned_outside(path: str, text: str) -> list[str]:
-    """A component is complete once it is constructed, and changes its own state: who looks for the
-    writers of an attribute finds them in its file."""
+    """A component is complete once it is constructed, and changes its own state: a reader who looks
+    for the writers of an attribute finds them in its file."""
     if not path.startswith(_COMPLETE) or not _python(path):
         return []
     own = {name for node in _nodes(text) for name in _attributes_of_class(node)}
@@ -344,7 +344,7 @@ def assigned_outside(path: str, text: str) -> list[str]:
 
 
 def _attributes_of_class(node: ast.AST) -> Iterator[str]:
-    """The fields of a class, or what a method assigns to ``self``."""
+    """The fields of a class, or the attributes that a method assigns on ``self``."""
     if isinstance(node, ast.ClassDef):
         for statement in node.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
@@ -368,8 +368,8 @@ _MARK = re.compile(r"  # (?:type: ignore|noqa).*")
 
 
 def width(path: str, text: str) -> list[str]:
-    """What has been released keeps its width: migrations are never edited. Texts in strings of
-    several lines have a width of their own, and marks for tools and URLs none."""
+    """Released files keep their width, because migrations are never edited. Multi-line strings have
+    their own width, and tool marks and URLs have none."""
     if path.startswith("src/moorage/") and path.endswith(".sql"):
         return [
             f"line {number}: {len(line)} columns, more than {CODE_COLUMNS}"
@@ -390,7 +390,7 @@ def width(path: str, text: str) -> list[str]:
 
 
 def _lines_of_texts(text: str) -> set[int]:
-    """The lines of strings of several lines that are no documentation."""
+    """The lines of multi-line strings that are not documentation."""
     documentation = {
         id(node.value)
         for node in _nodes(text)
@@ -410,7 +410,7 @@ def _spans(node: ast.expr) -> bool:
 
 
 def layout_by_hand(path: str, text: str) -> list[str]:
-    """Only tables of cases in tests may keep the formatter out."""
+    """Only tables of test cases may switch off the formatter."""
     if not _ours(path):
         return []
     return [
@@ -511,7 +511,7 @@ def tasks(path: str, text: str) -> list[str]:
 
 
 def detached(path: str, text: str) -> list[str]:
-    """A spawned task without an owner would end unseen."""
+    """A spawned task without an owner would end unnoticed."""
     if not _ours(path) or "spawn" not in text:
         return []
 
@@ -573,7 +573,8 @@ def mocks(path: str, text: str) -> list[str]:
 
 _REMINDERS = ("TODO", "FIXME", "XXX", "HACK")
 _UNRESOLVED = re.compile(rf"\b({'|'.join(_REMINDERS)})\b")
-# What the pattern finds has one of these; most files have none, and a plain search is much faster.
+# Every match of the pattern contains one of these; most files have none, and a plain search is much
+# faster.
 _OF_MACHINES = (
     "/root/", "/work/", "/home/", "10.", "192.168.", "172.", ".internal", ".corp", ".lan", "index-url",
 )  # fmt: skip
@@ -596,7 +597,7 @@ def unresolved(path: str, text: str) -> list[str]:
 
 
 def machine(path: str, text: str) -> list[str]:
-    """No paths of one machine and no hosts of a private network."""
+    """No paths from one machine and no hosts from a private network."""
     if not any(part in text for part in _OF_MACHINES):
         return []
     return [
@@ -626,7 +627,7 @@ def lock_hosts(path: str, text: str) -> list[str]:
 
 
 def requirements(path: str, text: str) -> list[str]:
-    """Only names, versions, markers and the hashes of files: no URLs, options or paths."""
+    """Only names, versions, markers and file hashes: no URLs, options or paths."""
     if not re.search(r"(^|/)requirements[^/]*\.(txt|lock)$", path):
         return []
 
@@ -645,7 +646,7 @@ _ROOT_FILES = {"__init__.py", "__main__.py", "py.typed"}
 
 
 def package_root(path: str, text: str) -> list[str]:
-    """Only packages stand directly under the package."""
+    """Only packages are directly under the package."""
     folder, _, name = path.rpartition("/")
     if folder != "src/moorage" or name in _ROOT_FILES:
         return []
@@ -666,7 +667,7 @@ def docstring(path: str, text: str) -> list[str]:
 
 
 def runtime_names(path: str, text: str) -> list[str]:
-    """Everything else asks for a trait of a runtime, never for its name."""
+    """Everything else checks a runtime's trait, never its name."""
     if not _ours(path) or path.startswith(NAMES_RUNTIMES):
         return []
     names = RUNTIMES.keys() | set(filter(None, map(isolated_name, RUNTIMES)))
@@ -677,7 +678,7 @@ def runtime_names(path: str, text: str) -> list[str]:
     ]
 
 
-# Attributes that begin with an underscore and are public all the same: named tuples, os._exit.
+# Attributes that begin with an underscore but are public: named tuples, os._exit.
 _PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit"}
 # (test file, private name): why the test may use it.
 PRIVATE: dict[tuple[str, str], str] = {}
@@ -716,7 +717,7 @@ def _private_names(text: str) -> Iterator[tuple[int, str]]:
                 yield _line(node), name
 
 
-# Functions that fail for JSON of another type, unless as_array or as_object reads it.
+# Functions that fail for JSON of another type unless as_array or as_object reads it.
 _OPENS_JSON = re.compile(
     r"\b(jsonb_(?:each|each_text|array_elements|array_elements_text|array_length|object_keys"
     r"|to_record|to_recordset|populate_record|populate_recordset))\((?!as_array\(|as_object\(|\$\d)"
@@ -730,7 +731,7 @@ _INTO_JSON = re.compile(r"->|#>")
 
 
 def json_casts(path: str, text: str) -> list[str]:
-    """One row whose value is not of the type ends the statement for all rows."""
+    """One row with a value of the wrong type fails the statement for all rows."""
     folder, _, name = path.rpartition("/")
     if not folder.startswith("src/moorage/manager/store") or not name.endswith((".sql", ".py")):
         return []
@@ -760,7 +761,7 @@ def json_casts(path: str, text: str) -> list[str]:
 
 
 def _opening(text: str, closing: int) -> int:
-    """Where the parenthesis that ends at ``closing`` begins."""
+    """The position where the parenthesis that ends at ``closing`` begins."""
     depth = 0
     for at in range(closing, -1, -1):
         depth += (text[at] == ")") - (text[at] == "(")
@@ -779,7 +780,7 @@ def _closing(text: str, opening: int) -> int:
 
 
 def _called(call: ast.Call) -> str:
-    """The last part of the name of what is called."""
+    """The last part of the called function's name."""
     function = call.func
     if isinstance(function, ast.Attribute):
         return function.attr
@@ -796,7 +797,7 @@ RULES: list[Rule] = [
 
 
 def lock_differences(uv_lock: str, requirements_lock: str) -> list[str]:
-    """Both locks pin the same packages in the same versions, except this project."""
+    """Both locks pin the same packages at the same versions, except this project."""
     resolved = {
         (p["name"], p["version"])
         for p in tomllib.loads(uv_lock)["package"]
@@ -817,7 +818,7 @@ def lock_differences(uv_lock: str, requirements_lock: str) -> list[str]:
 
 
 def long_files(texts: Mapping[str, str], reviewed: Collection[str]) -> list[str]:
-    """Files of many lines that nobody has ``reviewed``."""
+    """Long files that are not among the ``reviewed``."""
     sizes = {path: len(text.splitlines()) for path, text in texts.items() if _python(path)}
     return [
         f"{path} has {lines} lines: split it by concept, or name it in LONG_FILES with the reason"
@@ -827,8 +828,8 @@ def long_files(texts: Mapping[str, str], reviewed: Collection[str]) -> list[str]
 
 
 def long_calls(texts: Mapping[str, str]) -> list[str]:
-    """Calls in src that pass more than four values by position, unless what they call takes any
-    number, is cached, or is a row of values that the call spreads."""
+    """Calls in src that pass more than four positional values, unless the called function takes any
+    number, is cached, or the values are a row that the call spreads."""
     ours = {path: text for path, text in texts.items() if _ours(path)}
     functions = [
         node
@@ -849,7 +850,7 @@ def long_calls(texts: Mapping[str, str]) -> list[str]:
 
 
 def duplicate_names(paths: Collection[str]) -> list[str]:
-    """Test files that pytest cannot tell apart: outside packages it imports them by file name
+    """Test files that pytest cannot distinguish: outside packages it imports them by file name
     alone."""
     found: dict[str, list[str]] = {}
     for path in paths:

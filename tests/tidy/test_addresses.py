@@ -1,4 +1,4 @@
-"""Addresses of test processes: no two that run at the same time have one in common."""
+"""Addresses of test processes: no two concurrent processes share one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.addresses import (
     number,
 )
 
-# Workers of one lane, at most: what the Makefile starts, and what the numbers of engines suffice
-# for.
+# The maximum number of workers in one lane: as many as the Makefile starts, and as the engine
+# numbers suffice for.
 WORKERS = {PORTS: 12, NETWORKS: 12, ENGINES: 8}
 
 
 @pytest.mark.parametrize("room", WORKERS, ids=["ports", "networks", "engines"])
 def test_no_address_belongs_to_two_processes(room: range) -> None:
-    """Whatever the number of workers in each of the lanes."""
+    """This holds for any number of workers in each lane."""
     lanes: dict[int, int] = {}
     for lane, workers in itertools.product(range(LANES), range(1, WORKERS[room] + 1)):
         taken: set[int] = set()
@@ -48,7 +48,7 @@ def test_ports_stay_below_those_of_outgoing_connections() -> None:
 
 @pytest.mark.parametrize("workers", range(1, WORKERS[PORTS] + 1))
 def test_agents_of_a_process_have_ranges_apart_from_its_other_ports(workers: int) -> None:
-    """Three agents at least, as those of a cluster under test."""
+    """At least three agents, as in a cluster under test."""
     place = Place(LANES - 1, workers - 1, workers)
     singles = place.single_ports()
     ranges = list(itertools.islice(place.agent_ranges(AGENT_PORTS), 3))
@@ -65,7 +65,7 @@ def test_agents_of_a_process_have_ranges_apart_from_its_other_ports(workers: int
         ({}, Place(0, 0, 1)),
         ({"MOORAGE_TEST_LANE": "7"}, Place(7, 0, 1)),
         ({"PYTEST_XDIST_WORKER": "gw2", "PYTEST_XDIST_WORKER_COUNT": "3"}, Place(0, 2, 3)),
-        # The successor of a worker that crashed.
+        # The successor of a crashed worker.
         ({"PYTEST_XDIST_WORKER": "gw3", "PYTEST_XDIST_WORKER_COUNT": "3"}, Place(0, 0, 3)),
     ],
 )
@@ -102,7 +102,7 @@ def test_too_many_workers_for_the_numbers_are_refused() -> None:
 
 
 def test_no_address_is_made_from_the_number_of_a_process() -> None:
-    """Two processes whose numbers are equal modulo the room would have the same."""
+    """Two processes whose numbers are equal modulo the range would have the same addresses."""
     modulo = re.compile(r"getpid\(\)\s*%")
     files = [
         file for file in Path(__file__).parents[1].rglob("*.py") if modulo.search(file.read_text())

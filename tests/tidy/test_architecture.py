@@ -1,4 +1,4 @@
-"""Architecture page: names every package of the tree, and only paths that exist."""
+"""The architecture page names every package in the tree, and only existing paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of classes: a word has one meaning in the whole tree, so a public class name is defined once."""
+"""Class names: a word has one meaning in the whole tree, so a public class name is defined once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import moorage
 
 SOURCE = Path(moorage.__file__).parent
 
-# Names that stand for several classes, and why.
+# Names used for several classes, and why.
 SEVERAL: dict[str, str] = {
     "Execution": "what a runtime runs in a kernel; in the SDK, the result of a run of code",
     "Quotas": "those of a snapshot; in the SDK, the calls about them",
@@ -21,7 +21,7 @@ SEVERAL: dict[str, str] = {
 
 
 def class_names(texts: Mapping[str, str]) -> dict[str, list[str]]:
-    """Where each public class is defined, at the level of a module."""
+    """Where each public class is defined at module level."""
     found = defaultdict(list)
     for path, text in texts.items():
         for node in ast.parse(text).body:
@@ -36,7 +36,7 @@ def sources() -> dict[str, str]:
 
 
 def test_a_class_name_is_defined_once() -> None:
-    """Otherwise rename the newer one by what it is, or name both in the list with the reason."""
+    """Otherwise rename the newer one after what it is, or add both to the list with the reason."""
     found = {name: paths for name, paths in class_names(sources()).items() if len(paths) > 1}
     assert {name: paths for name, paths in found.items() if name not in SEVERAL} == {}
     assert SEVERAL.keys() - found.keys() == set(), "defined once now: remove it from the list"

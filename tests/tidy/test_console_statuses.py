@@ -1,4 +1,4 @@
-"""Completeness of the console's tables of statuses, which the manager's sets decide."""
+"""Completeness of the console's status tables, which the manager's sets determine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONSOLE = Path(__file__).resolve().parents[2] / "console" / "src"
 
 
 def _table(name: str) -> dict[str, str]:
-    """A table of the console: its keys and values."""
+    """A console table: its keys and values."""
     text = (CONSOLE / "api" / "statuses.ts").read_text()
     body = re.search(rf"const {name}\b[^{{;]*= {{(.*?)}}", text, re.DOTALL)
     assert body is not None

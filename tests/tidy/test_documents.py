@@ -1,8 +1,7 @@
-"""Every command line, setting and REST path that a document names exists, also in the pages of the
-reference.
+"""Every command line, setting and REST path that a document names exists, also in the reference
+pages.
 
-Nothing runs here. ``tests/e2e/test_documents.py`` runs the blocks, and tells which of them cannot
-run.
+Nothing runs here. ``tests/e2e/test_documents.py`` runs the blocks, and lists those that cannot run.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 COLUMNS = 100
 FILES = ("json", "proto")  # such as agent.json
 LANGUAGES = {*SHELLS, "toml", "yaml", "python", "console", "text", "mermaid", "json"}
-# APIs of OpenAI and Anthropic, which the proxy answers.
+# OpenAI and Anthropic APIs, which the proxy serves.
 ELSEWHERE = re.compile(
     r"/v1/(chat|completions|embeddings|models|messages|responses|realtime|audio|rerank)"
 )
@@ -46,7 +45,8 @@ ELSEWHERE = re.compile(
 
 @cache
 def root() -> Any:
-    """The root command with every module. A process of its own has those of one command only."""
+    """The root command with every module. A separate process has only the modules of one
+    command."""
     import moorage.__main__  # noqa: F401 - it adds all commands
 
     return full_root()
@@ -64,7 +64,8 @@ def parse(arguments: list[str]) -> None:
 
 
 def problem_of(arguments: list[str]) -> str:
-    """Why a command line does not parse; "" if it does. Files of the reader need not be here."""
+    """Why a command line does not parse, or "" if it does. The reader's files need not exist
+    here."""
     try:
         parse(arguments)
     except typer.Exit:
@@ -76,7 +77,7 @@ def problem_of(arguments: list[str]) -> str:
 
 
 def unknown_words(span: str) -> Iterator[str]:
-    """Commands and options of a code span that do not exist. A span may leave out values and
+    """Commands and options in a code span that do not exist. A span may leave out values and
     arguments."""
     try:
         words = shlex.split(span.replace("…", " ").replace("[", " ").replace("]", " "))[1:]
@@ -119,7 +120,9 @@ def test_every_block_says_what_it_is(page: Path) -> None:
         elif one.language == "yaml":
             yaml.safe_load(one.text)
         elif one.language == "python":
-            compile(one.text, f"{one.page}:{one.line}", "exec", flags=0x2000)  # await at the top
+            compile(
+                one.text, f"{one.page}:{one.line}", "exec", flags=0x2000
+            )  # await at the top level
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,8 @@ def test_every_block_says_what_it_is(page: Path) -> None:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_prose_has_at_most_100_columns(page: Path) -> None:
-    """So that the change of a sentence shows as such. Tables, pictures and long links cannot be wrapped."""
+    """This makes a changed sentence visible as such. Tables, pictures and long links cannot be
+    wrapped."""
     lines = [
         (number, line)
         for number, line in prose(page)
@@ -139,13 +143,12 @@ def test_prose_has_at_most_100_columns(page: Path) -> None:
 
 
 def words(line: str) -> list[str]:
-    """The parts of a line between which it can be wrapped."""
+    """The parts of a line between which it can be broken."""
     return re.findall(r"(?:`[^`]*`|\[[^\]]*\]\([^)]*\)|\S)+", line)
 
 
 def test_readme_is_plain_markdown() -> None:
-    """It is also the description of the package: indices of packages draw no diagrams, and drop
-    HTML."""
+    """It is also the package description: package indexes draw no diagrams, and drop HTML."""
     readme = ROOT / "README.md"
     assert {one.language for one in blocks(readme)} <= {*SHELLS}
     assert re.findall(r"^<.*", readme.read_text(), re.MULTILINE) == []
@@ -218,7 +221,7 @@ def _toml_names(table: dict[str, Any]) -> Iterator[str]:
 
 @cache
 def settings() -> set[str]:
-    """Each name, and for a secret also that of the file that has it."""
+    """Each name, and for a secret also the name of its file setting."""
     found = {
         f"{section}.{name}"
         for section in Settings.model_fields
@@ -250,7 +253,7 @@ def routes() -> dict[str, Any]:
 
 
 def problem_of_route(method: str, path: str, query: str) -> str:
-    """What is wrong with a route of a document, "" if nothing. Placeholders are ``{ref}`` or
+    """What is wrong with a route in a document, or "" if nothing is. Placeholders are ``{ref}`` or
     ``NAME``."""
     if ELSEWHERE.match(path):
         return ""
@@ -277,7 +280,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_reference_names_what_exists(reference: Path) -> None:
-    """Next steps of reasons and problems, and docstrings of settings."""
+    """The next steps of reasons and problems, and the docstrings of settings."""
     wrong = {
         page.name: found
         for page in reference.glob("*.md")
@@ -302,7 +305,7 @@ def test_the_reference_is_complete(reference: Path) -> None:
     assert named("session-types", r"^\| ([a-z-]+) \|")[1:] == list(Feature)
     assert named("problems", r"^## (.+)$") == list(TYPES)
 
-    # The file of this secret is kept as a setting of its own: it is read again.
+    # The file of this secret is a separate setting, because it is reread.
     files = {f"{name}_file" for name in SECRETS} - {"agent.heappe_secret_file"}
     assert {*named("settings", r"^\| `([a-z_.0-9]+)` \|")} == settings() - files
     assert named("rest", r"^### (POST /v1/sessions)$") == ["POST /v1/sessions"]

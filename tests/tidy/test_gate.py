@@ -1,4 +1,4 @@
-"""The gate holds itself: quarantine is short, and what it runs kills the mutations."""
+"""The gate checks itself: quarantine is short, and the tests that it runs kill the mutations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEVER_QUARANTINED = ("tests/model/", "tests/isolation/", "tests/faults/")
 
 
 def problems(entries: list[dict[str, object]], today: datetime.date) -> list[str]:
-    """What is wrong with a quarantine, a line each."""
+    """What is wrong with a quarantine, one problem per line."""
     found = []
     if len(entries) > MAX_QUARANTINED:
         found.append(f"{len(entries)} cases are in quarantine; at most {MAX_QUARANTINED} may be")
@@ -92,7 +92,7 @@ def test_gate_runs_what_kills_a_mutation(mutation: Mutation) -> None:
 
 
 def test_every_test_file_belongs_to_a_step() -> None:
-    """The kit for machines with a GPU runs those of tests/gpu."""
+    """The kit for GPU machines runs those in tests/gpu."""
     folders = {folder for step in STEPS for folder in step.tests}
     files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
     assert len(files) > 500

@@ -1,4 +1,4 @@
-"""Mutations: each still applies to the source, and leaves it a program."""
+"""Mutations: each still applies to the source, and leaves a valid program."""
 
 from __future__ import annotations
 

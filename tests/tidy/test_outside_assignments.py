@@ -1,6 +1,6 @@
-"""Assignments from outside: what an object consists of, its constructor gets.
+"""Assignments from outside: an object gets its parts through its constructor.
 
-A module may change the records that it defines itself. Objects of other modules are changed by
+A module may change the records that it defines itself. Objects from other modules are changed by
 calling them.
 """
 
@@ -14,9 +14,9 @@ from typing import TypeGuard
 import moorage
 
 SOURCE = Path(moorage.__file__).parent
-# Where the rule holds. The other packages follow.
+# Where the rule applies. The other packages follow.
 PACKAGES = ("proxy",)
-# (file, what is assigned): objects of other people, which have no method for it.
+# (file, assigned attribute): third-party objects that have no method for it.
 FOREIGN = {
     ("proxy/apps/request_context.py", "self.request.writer.output_size"): "aiohttp's writer",
     ("proxy/control/feed.py", "request.without_credentials"): "a message of protobuf",
@@ -55,7 +55,7 @@ def outside_assignments(text: str) -> Iterator[str]:
 
 
 def test_nothing_is_assigned_from_outside() -> None:
-    """Give it to the constructor, or call a method that says what happens."""
+    """Pass it to the constructor, or call a method that says what happens."""
     found = {
         (str(file.relative_to(SOURCE)), target)
         for package in PACKAGES

@@ -1,4 +1,5 @@
-"""Prose of the sources: phrases that ``tools/prose`` counts stay away from where they are gone."""
+"""Prose in the sources: phrases that ``tools/prose`` counts do not return to places from which they
+were removed."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PACKAGES = (
     "simulator",
     "testing",
 )
-# "told" is left to a reader: it is also the name of fields.
+# The word "told" is left to a reader, because it is also a field name.
 PHRASES = (
     "Of … (opens a docstring)",
     "anew",

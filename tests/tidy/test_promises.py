@@ -1,5 +1,4 @@
-"""Promises of security name tests that exist, and the table of the rule of sessions is that of the
-code."""
+"""Security promises name existing tests, and the table of the session rule matches the code."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def section(page: Path, title: str) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """Rows of the only table of a section, without its head."""
+    """The rows of a section's only table, without its header."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 

@@ -1,4 +1,4 @@
-"""Table of scenarios: each names a test that exists."""
+"""The table of scenarios: each names an existing test."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Programs of users are typed: those in the documents and in ``examples/`` pass mypy without a
-plug-in of pydantic. The page on the Python client names every call."""
+"""User programs are typed: those in the documents and in ``examples/`` pass mypy without a pydantic
+plug-in. The page on the Python client names every call."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from moorage.sdk import Client
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "sdk.md"
-# Beside that of `make check`, whose options are others.
+# In addition to that of `make check`, which has different options.
 CACHE = ROOT / ".mypy_cache" / "client"
-# What other blocks take from the text around them.
+# Names that other blocks take from the surrounding text.
 PREAMBLE = """
 from moorage.sdk import Client, Resources, SessionSpec, SyncClient
 """
@@ -38,7 +38,7 @@ def python_blocks(page: Path) -> list[str]:
 
 
 def errors_of(folder: Path, programs: dict[str, str]) -> list[str]:
-    """What mypy says about the programs, by name."""
+    """mypy's messages about the programs, by name."""
     for name, program in programs.items():
         (folder / f"{name}.py").write_text(program)
     (folder / "mypy.ini").write_text("[mypy]\nstrict = True\n")

@@ -1,6 +1,6 @@
-"""The site of the documents: every page is in its navigation, and every link leads somewhere.
+"""The documentation site: every page is in its navigation, and every link has a target.
 
-``tests/site`` builds it with MkDocs, which checks the same, in an environment of its own.
+``tests/site`` builds it with MkDocs, which checks the same, in a separate environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINK = re.compile(r"\[[^\]\n]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 NAMES = ("commands", "rest", "settings", "metrics", "problems", "session-types", "session-states")
 GENERATED = {f"reference/{name}.md" for name in NAMES}
 _NAMED = re.compile(r"\b(docs/[\w/-]+\.md)(?:#([\w-]+))?")
-# What is shown to users, or read beside the documents.
+# Pages shown to users, or read beside the documents.
 _TEXT = {".env", ".md", ".py", ".service", ".sh", ".toml", ".ts", ".tsx", ".yaml"}
 _NAMING = ("src/moorage", "deploy", "tools", "console/src")
 
@@ -75,7 +75,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_documents_that_programs_name_exist() -> None:
-    """Next steps of errors and checks name a page, and a heading of it as its anchor."""
+    """The next steps of errors and checks name a page, and one of its headings as the anchor."""
     named = {
         (str(path.relative_to(ROOT)), page, anchor)
         for folder in _NAMING

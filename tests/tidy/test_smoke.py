@@ -1,4 +1,4 @@
-"""Smoke cases: each integration has the one that every gate runs."""
+"""Smoke cases: each integration has the one case that every gate runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 MARK = "pytest.mark.smoke"
-# The case of hpc has two sites: Slurm, and HEAppE in front of it. That of heappe needs no Slurm.
+# The hpc case has two sites: Slurm, and HEAppE in front of it. The heappe case needs no Slurm.
 INTEGRATIONS = {
     "browser": "test_the_button_of_the_console_leads_there_and_back",
     "celery": "test_sessions_call_the_tasks_of_the_example",
@@ -23,7 +23,7 @@ INTEGRATIONS = {
 
 
 def test_each_integration_has_one_smoke_case() -> None:
-    """A mark on anything but one test or one of its parameters would be several."""
+    """A mark on anything except one test or one of its parameters would apply to several cases."""
     found: list[tuple[str, str]] = []
     for file in TESTS.rglob("test_*.py"):
         text = file.read_text()

@@ -1,5 +1,4 @@
-"""Completeness of the sets of statuses: ``common/model/status.py`` defines them, for every
-language."""
+"""Completeness of the status sets: ``common/model/status.py`` defines them, for every language."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ NAMED = {
     if isinstance(value, frozenset) and all(isinstance(member, Status) for member in value)
 }
 
-# Lists in statements that are no set of the model: what only this statement asks.
+# Lists in statements that are not a set in the model, because only this statement needs them.
 OWN_LISTS = {
     (
         "check_kernels",
@@ -51,7 +50,7 @@ _COMPARED = re.compile(r"\b(?:\w+_)?status\s*(?:=|<>)\s*'([A-Z]+)'")
 
 
 def written_lists(text: str) -> Iterator[tuple[str, ...]]:
-    """The lists of statuses in a statement that name no set, or repeat one beside another."""
+    """The status lists in a statement that match no set, or that repeat one next to another."""
     for match in _LIST.finditer(text):
         members = tuple(re.findall(r"'([A-Z]+)'", match[1]))
         is_list = len(members) > 1 and ":" not in match[1]
@@ -112,7 +111,7 @@ def test_every_status_is_before_running_running_stopping_or_terminal() -> None:
 
 
 def _members(node: ast.expr) -> set[Status]:
-    """The statuses in a set, list or tuple that is written out, also through sets that it names."""
+    """The statuses in a literal set, list or tuple, including those from sets that it names."""
     found: set[Status] = set()
     for element in node.elts if isinstance(node, ast.Set | ast.List | ast.Tuple) else ():
         name = ast.unparse(element)
@@ -124,7 +123,7 @@ def _members(node: ast.expr) -> set[Status]:
 
 
 def repeated_sets(text: str) -> list[str]:
-    """Collections in Python that have exactly the members of a set with a name."""
+    """Python collections that have exactly the members of a named set."""
     names = {members: name for name, members in NAMED.items()}
     return [
         f"line {node.lineno}: {names[frozenset(members)]}"
@@ -137,7 +136,7 @@ def repeated_sets(text: str) -> list[str]:
 
 
 def _extra(element: ast.expr) -> int:
-    """How many more members than one a starred set has."""
+    """How many members beyond one a starred set has."""
     name = ast.unparse(element).rpartition(".")[2].lstrip("*")
     return len(NAMED[name]) - 1 if isinstance(element, ast.Starred) and name in NAMED else 0
 

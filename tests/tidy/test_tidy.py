@@ -1,4 +1,4 @@
-"""Tidiness: every rule holds for every file, and every rule can fail."""
+"""Tidiness: every file obeys every rule, and every rule can fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HASH = "--hash=sha256:" + "0" * 64
 
 
 def tracked() -> list[str]:
-    """All files that are committed or could be."""
+    """All files that are committed, or that could be."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=True
@@ -71,7 +71,7 @@ def test_locks_agree(texts: dict[str, str]) -> None:
 
 
 def test_long_files_are_named(texts: dict[str, str]) -> None:
-    """A warning, no limit. A file that is no longer long leaves the list."""
+    """This is a warning, not a limit. A file that is no longer long is removed from the list."""
     for found in m.long_files(texts, m.LONG_FILES):
         warnings.warn(found, stacklevel=1)
     long = "\n".join(m.long_files(texts, ()))
@@ -98,7 +98,7 @@ def test_long_calls_are_found() -> None:
 
 
 def test_long_signatures_are_still_long(texts: dict[str, str]) -> None:
-    """A function whose signature is no longer long leaves the list."""
+    """A function whose signature is no longer long is removed from the list."""
     for path, function in m.LONG_SIGNATURES:
         found = m.signatures("src/moorage/elsewhere.py", texts[path])
         assert any(f"{function} takes" in complaint for complaint in found), function
@@ -118,7 +118,7 @@ _FRAGMENT = re.compile(r"changes/\+[a-z0-9-]+\.(added|changed|fixed|removed|secu
 
 
 def test_fragments_of_the_changelog_have_names_that_towncrier_takes(texts: dict[str, str]) -> None:
-    """It leaves out any other file in silence."""
+    """It silently leaves out any other file."""
     kinds = tomllib.loads(texts["pyproject.toml"])["tool"]["towncrier"]["type"]
     assert all(_FRAGMENT.fullmatch(f"changes/+some-name.{kind['directory']}.md") for kind in kinds)
     fragments = [
@@ -130,7 +130,7 @@ def test_fragments_of_the_changelog_have_names_that_towncrier_takes(texts: dict[
 
 
 def test_exemptions_are_still_needed(texts: dict[str, str]) -> None:
-    """A function that no longer catches every exception must leave the list."""
+    """A function that no longer catches every exception must be removed from the list."""
     for path, function in m.CATCH_ALL:
         complaints = m.catch_all(f"{path}.elsewhere.py", texts[path])
         assert any(f"{function} catches" in complaint for complaint in complaints), (
@@ -337,12 +337,12 @@ def test_duplicate_names_are_found() -> None:
     assert m.duplicate_names(["tests/unit/test_x.py", twin, "tests/wire/__init__.py"]) == []
 
 
-# Decision records have a number up to here, and the date of the decision from then on.
+# Decision records have a number up to this one, and the decision date after it.
 LAST_NUMBERED_DECISION = 53
 
 
 def misnamed_decision(name: str, title: str) -> str:
-    """What is wrong with the name of a record, or with its first line; "" if nothing."""
+    """What is wrong with a record's name or first line, or "" if nothing is."""
     if dated := re.fullmatch(r"(\d{4}-\d\d-\d\d)-[a-z][a-z0-9-]*\.md", name):
         date.fromisoformat(dated[1])
         return "" if re.match(r"# [A-Z]", title) else "the title is no heading"
@@ -385,7 +385,7 @@ def test_names_of_decision_records(name: str, title: str, wrong: str) -> None:
     assert bool(wrong) is bool(found)
 
 
-# Requirement files whose packages no index has with a hash that can be trusted.
+# Requirement files with packages that no index provides with a trustworthy hash.
 WITHOUT_HASHES = {"src/moorage/agent/environments/vllm_cpu/torch.txt": ["torch==2.13.0+cpu"]}
 
 

@@ -29,8 +29,8 @@ CLOCK = SystemClock()
 
 
 class FailingRuntime(FakeRuntime):
-    """Fails with an error that no caller expects: the methods in ``failing`` always, or so many
-    times. ``after``: only once the method has taken effect."""
+    """Fails with an error that no caller expects: the methods in ``failing`` fail always, or this
+    many times. ``after``: only once the method has taken effect."""
 
     def __init__(self, logs: LogStore, node: FakeNode, max_jobs: int | None = None) -> None:
         super().__init__(logs, node, max_jobs=max_jobs)
@@ -81,9 +81,9 @@ ALWAYS = 1_000_000
 
 
 class Node:
-    """A kernel manager over a fake node, and the orders it gets. ``before``: the agent whose
-    kernels and state directory it takes over. ``max_jobs``: its runtime is a site. ``windows``: of
-    the changes so far, in seconds."""
+    """A kernel manager over a fake node, and the orders that it receives. ``before``: the agent
+    whose kernels and state directory it takes over. ``max_jobs``: set if its runtime is a site.
+    ``windows``: the windows of the changes so far, in seconds."""
 
     def __init__(
         self, state: Path, before: Node | None = None, max_jobs: int | None = None
@@ -119,13 +119,13 @@ class Node:
         assert self.kernels.apply_orders(Orders(self._generation, specs))
 
     def find(self, spec: KernelSpec) -> Observation | None:
-        """None once it is removed, although its end is reported once more."""
+        """Returns None once it is removed, although its end is reported once more."""
         if spec.kernel_id not in {*self.kernels.states(), *self.node.kernels}:
             return None
         return next((o for o in self.kernels.observations() if o.kernel_id == spec.kernel_id), None)
 
     async def until(self, spec: KernelSpec, *states: S | None) -> Observation | None:
-        """The first observation in one of ``states``; None: the kernel is removed."""
+        """The first observation in one of ``states``; None means that the kernel is removed."""
         async with asyncio.timeout(30):
             while ((found := self.find(spec)) and found.state) not in states:
                 self._changed.clear()

@@ -1,4 +1,4 @@
-"""Copies between tar streams and the directory of a job, which its owner fills with traps."""
+"""Copies between tar streams and a job's directory, which its owner fills with traps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """The directory of a job, beside what is not the job's."""
+    """A job's directory, next to files that do not belong to the job."""
     (tmp_path / "spec.json").write_text("secret")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "mine").write_text("secret")
@@ -221,7 +221,7 @@ def test_kinds_are_not_mixed(work: Path, tmp_path: Path) -> None:
         pack(work, "nowhere", io.BytesIO())
 
 
-# The two as the agent's link drives them.
+# The two, as driven by the agent's link.
 
 
 async def collected(copy: CopyOut) -> bytes:
@@ -269,7 +269,7 @@ async def test_a_copy_in_is_complete_or_not_there(work: Path, tmp_path: Path) ->
     copy.disconnect()
     assert (work / "big").read_bytes() == source.read_bytes()
 
-    # The user leaves after the last byte of the last file, and before the end.
+    # The user disconnects after the last byte of the last file, but before the end.
     cut = CopyIn(lambda file, is_complete: receive(work, Copy(True, ".", "cut"), file, is_complete))
     await sent(cut, data, CopyIn.disconnect)
     with pytest.raises(ExecFailed, match="cut off"):

@@ -1,4 +1,4 @@
-"""Job names, submissions whose outcome is unknown, and sbatch options."""
+"""Job names, submissions with an unknown outcome, and sbatch options."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OVER = JobCandidate("4", False, False)
     ("known", "found", "doubt_s", "verdict"),
     [
         ("5", [WAITS], None, SubmissionVerdict("5")),
-        # the site doubled it: what we know is followed
+        # the site doubled it; we follow the one that we know
         ("5", [WAITS, RUNS], None, SubmissionVerdict("5", ("6",))),
         ("5", [], None, SubmissionVerdict("5")),
         ("", [WAITS], 3.0, SubmissionVerdict("5")),  # the lost answer
@@ -57,7 +57,12 @@ OVER = JobCandidate("4", False, False)
         ("", [OVER], 3.0, SubmissionVerdict("4")),
         ("", [], 3.0, SubmissionVerdict("")),
         ("", [], 500.0, SubmissionVerdict("", never=True)),
-        ("", [], None, SubmissionVerdict("")),  # the site does not answer: nothing follows
+        (
+            "",
+            [],
+            None,
+            SubmissionVerdict(""),
+        ),  # the site does not answer, so nothing can be concluded
     ],
 )
 def test_job_of_a_kernel(
@@ -99,7 +104,7 @@ def test_resources_become_options() -> None:
         "--job-name=mg-x",
         "--no-requeue",
     } <= set(found)
-    assert "--export=NIL" in found  # the environment of the agent may hold secrets
+    assert "--export=NIL" in found  # the agent's environment may hold secrets
     assert not any(word.startswith("--time") for word in found)
 
 

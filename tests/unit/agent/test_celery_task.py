@@ -1,4 +1,4 @@
-"""Command of a session that calls a Celery task."""
+"""The command of a session that calls a Celery task."""
 
 from __future__ import annotations
 

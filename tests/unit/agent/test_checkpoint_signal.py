@@ -1,5 +1,5 @@
-"""Checkpoint signal: what a program gets before it is stopped, and how long it may take to save its
-state."""
+"""The checkpoint signal: what a program receives before it is stopped, and how long it may take to
+save its state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMBER = ClusterMembership(
 
 
 class Told:
-    """What the runtime was asked to do with kernels, and when, in seconds since the stop."""
+    """The operations on kernels requested from the runtime, and when, in seconds since the stop."""
 
     def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began = 0.0
@@ -108,7 +108,7 @@ async def test_a_program_that_ends_is_waited_for_no_longer(
     told.begin()
     node.order()
     await node.until(spec, S.STOPPING)
-    node.node.kernels[spec.kernel_id].stop(0)  # saved, and ended by itself
+    node.node.kernels[spec.kernel_id].stop(0)  # saved, and exited by itself
     await node.until(spec, None)
     assert told.order == ["signal"]
 
@@ -154,7 +154,7 @@ async def test_a_kernel_that_has_not_begun_gets_none(
 
 
 async def test_without_one_there_is_no_wait(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a manager of the release before, and of one that names none."""
+    """As from a manager of the previous release, and from one that names none."""
     told = Told(node, monkeypatch)
     spec = kernel()
     node.order(spec)
@@ -170,6 +170,6 @@ async def test_without_one_there_is_no_wait(node: Node, monkeypatch: pytest.Monk
 def test_a_restarted_agent_knows_it(spec: KernelSpec) -> None:
     data = record_to_json(KernelRecord(spec=spec, created_at=1.0))
     assert record_from_json(data).spec == spec
-    # The release before reads no record with fields that it does not know.
+    # The previous release does not read records with unknown fields.
     assert ("checkpoint_signal" in data["spec"]) is bool(spec.checkpoint_signal)
     assert ("checkpoint_grace_s" in data["spec"]) is bool(spec.checkpoint_signal)

@@ -1,5 +1,5 @@
-"""Disconnect of a user, which the agent detects in several ways at once: the command is
-disconnected once."""
+"""A user's disconnect, which the agent detects in several ways at once: the command is disconnected
+once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Call:
 
 
 class SilentCommand:
-    """A command without output that does not end, and reads its input or not."""
+    """A command without output that does not end, and may or may not read its input."""
 
     disconnects = 0
     writing = False

@@ -1,4 +1,4 @@
-"""Copies of containers' logs: nothing is missing, doubled or in another order, whatever the engine
+"""Copies of container logs: nothing is missing, duplicated or reordered, whatever the engine
 does."""
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ K = KernelId("k")
 
 
 class ScriptedEngine:
-    """Keeps the last ``kept`` messages of one container. Its readings are whole, its streams are
-    not: each ends after ``stream`` messages. It breaks after as many pieces as ``breaks`` has
-    next."""
+    """Keeps the last ``kept`` messages of one container. Its readings are complete, but its streams
+    are not: each ends after ``stream`` messages. It breaks after the number of pieces that is next
+    in ``breaks``."""
 
     def __init__(self, kept: int = 1_000_000, stream: int = 3, breaks: Iterable[int] = ()) -> None:
         self.written = list[OutputLine]()
@@ -87,8 +87,8 @@ MESSAGES = st.lists(
 @examples(40)
 @given(data=st.data())
 def test_a_copy_is_what_was_written(data: st.DataObject) -> None:
-    """Over agents that are killed at any place, engines that break, and lines whose pieces share a
-    time."""
+    """With agents that are killed at any point, engines that break, and lines whose pieces share a
+    timestamp."""
     with TemporaryDirectory() as folder:
         asyncio.run(_check_copy(Path(folder), data))
 
@@ -169,7 +169,7 @@ async def test_a_reader_follows_over_streams_that_end_and_says_less(tmp_path: Pa
 
 
 async def test_what_the_engine_has_rotated_away_is_told(tmp_path: Path) -> None:
-    """An agent that was away for longer than the engine keeps its output."""
+    """An agent that was away longer than the engine keeps its output."""
     engine = ScriptedEngine(kept=10)
     logs = logs_of(engine, tmp_path)
     for number in range(5):
@@ -225,8 +225,8 @@ async def test_a_log_that_an_older_release_has_saved_is_not_copied_again(tmp_pat
 
 
 def test_the_place_is_behind_all_pieces_of_a_line() -> None:
-    """Pieces of a long line share a time. A reading that begins within the line does not show how
-    many there are."""
+    """The pieces of a long line share a timestamp. A reading that begins within the line does not
+    show how many there are."""
     piece = OutputLine(1, "t", b"x")
     other = OutputLine(2, "u", b"y")
     after = OutputLine(1, "v", b"z")

@@ -1,5 +1,5 @@
-"""Environment variables of devices: every vendor restricts a kernel to its own, and a site to
-none."""
+"""Device environment variables: every vendor restricts a kernel to its own devices, and a site
+restricts none."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Grants = tuple[tuple[str, str, int], ...]
 
 
 class Acme:
-    """A vendor of a plug-in. ``failure``: what its code raises."""
+    """A vendor from a plug-in. ``failure``: the exception that its code raises."""
 
     name = "acme"
 
@@ -148,7 +148,7 @@ def test_a_process_is_refused_while_a_vendor_fails(tmp_path: Path) -> None:
 
 
 def test_a_job_of_a_site_keeps_the_devices_that_the_site_hands_out(tmp_path: Path) -> None:
-    """Slurm sets CUDA_VISIBLE_DEVICES in the job; an empty one would hide its GPUs."""
+    """Slurm sets CUDA_VISIBLE_DEVICES in the job; an empty value would hide its GPUs."""
     spec = replace(granted(("cuda.device", "", 2000)), env={"MINE": "1"})
     env = launched(tmp_path, SITES, manager_of(NvidiaVendor(), IsolatedVendor(Acme())), spec).env
     assert env["MINE"] == "1"

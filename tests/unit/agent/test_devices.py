@@ -187,7 +187,7 @@ async def test_memory_of_kernels_on_a_shared_device_does_not_block() -> None:
     node = Node({D0: measured(40 * GIB, {5: 39 * GIB})})
     node.kernels = [KernelProcesses((5,), frozenset({D0}))]
     assert await node.wait(D0) is None
-    # On a device that it does not hold, a kernel is a foreign process.
+    # A kernel is a foreign process on a device that it does not hold.
     node.kernels = [KernelProcesses((5,), frozenset({D1}))]
     assert (await node.wait(D0, timeout_s=0)).reason is Reason.DEVICE_BUSY
 
@@ -303,12 +303,12 @@ def test_health_checks() -> None:
     assert health.check(opened, devices) == {}
     driver.events = [("GPU-0", 8, 31), ("GPU-9", 8, 48), ("GPU-7", 8, 79), ("GPU-0", 2, 79)]
 
-    # A slice is unhealthy with its GPU; application XIDs and other types of events do not count.
+    # A slice is unhealthy if its GPU is; application XIDs and other event types are ignored.
     assert health.check(opened, devices) == {slice_of: "XID 48 (see `dmesg` on its node)"}
     assert health.check(opened, devices) == {}
     assert sorted(driver.registered) == ["GPU-0", "GPU-1", "GPU-9"]
 
-    # Only errors since the last check count.
+    # Only errors since the last check are counted.
     driver.errors = {"GPU-0": 3}
     assert health.check(opened, devices) == {}
     driver.errors = {"GPU-0": 5}
@@ -336,7 +336,7 @@ def test_lost_gpu_is_detected_without_events() -> None:
 
 
 def test_pynvml_is_not_imported_without_a_driver() -> None:
-    """The import costs 15 MiB in every agent on a node without GPUs."""
+    """The import would cost 15 MiB in every agent on a node without GPUs."""
     program = (
         "import sys\n"
         "from moorage.agent.devices import DeviceManager, NvidiaVendor\n"

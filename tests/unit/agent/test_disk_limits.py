@@ -1,5 +1,4 @@
-"""Limits of the disks of kernels: the setting, the quota that Linux gets, and whether there are
-quotas."""
+"""Disk limits of kernels: the setting, the quota passed to Linux, and whether there are quotas."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def test_processes_have_a_limit_unless_it_is_given_up(
 
 
 def test_removal_leaves_what_is_no_disk(tmp_path: Path) -> None:
-    """A directory that nothing is mounted on belongs to somebody else."""
+    """A directory with nothing mounted on it belongs to someone else."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "file").touch()
     remove_disk(tmp_path / "work", tmp_path / "disks" / "kernel-k.img")

@@ -1,4 +1,4 @@
-"""Watermarks and candidates of the image garbage collection."""
+"""Watermarks and candidates of image garbage collection."""
 
 from __future__ import annotations
 

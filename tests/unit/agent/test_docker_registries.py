@@ -1,4 +1,4 @@
-"""Registries to which a member's image may lead."""
+"""Registries to which a member's image may refer."""
 
 from __future__ import annotations
 

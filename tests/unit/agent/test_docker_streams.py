@@ -1,4 +1,4 @@
-"""Streamed responses of an engine: complete, refused and interrupted. The engine is a fake Unix
+"""Streamed responses from an engine: complete, refused and interrupted. The engine is a fake Unix
 socket."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Ledger of doubtful jobs: what enters it, what settles it, and that a restart forgets nothing."""
+"""The ledger of doubtful jobs: what enters it, what settles it, and that a restart loses
+nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Environments of engines: made once, never half, by one at a time; pip and the venv are real."""
+"""Engine environments: created once, never partially, by one caller at a time; pip and the venv are
+real."""
 
 from __future__ import annotations
 

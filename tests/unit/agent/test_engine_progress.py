@@ -1,4 +1,4 @@
-"""Progress of engines: what the end of a log says of a start."""
+"""Engine progress: what the end of a log says about a start."""
 
 from __future__ import annotations
 

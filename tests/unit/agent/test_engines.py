@@ -1,4 +1,4 @@
-"""Invocations of the engines: arguments, environment, readiness probes."""
+"""Engine invocations: arguments, environment, readiness probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Free space on the disk of an agent's state: when it takes no new kernels, and when again."""
+"""Free space on the disk with an agent's state: when it stops accepting new kernels, and when it
+resumes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ MIB = 1 << 20
 
 
 class Disk:
-    """Stands in for the one that ``statvfs`` looks at."""
+    """Stands in for the disk that ``statvfs`` checks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free_mib = 1000
@@ -68,7 +69,7 @@ async def test_a_disk_without_files_is_full_too(disk: Disk) -> None:
         await space.check()
         assert bool(space.problem) is is_full, free_files
 
-    # as btrfs says
+    # as btrfs reports
     disk.files = 0
     disk.free_files = 0
     await space.check()

@@ -1,4 +1,4 @@
-"""Health of ready kernels, and the metrics of engines."""
+"""Health of ready kernels, and engine metrics."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_context_of_a_model(body: bytes, found: int | None) -> None:
 
 
 class Check:
-    """``answers``: of the next probes; True without any."""
+    """``answers``: the answers of the next probes, or True without any."""
 
     interval_s = 0.0
 
@@ -146,7 +146,7 @@ async def test_engine_that_works_is_healthy_though_it_answers_late() -> None:
         world.check.metrics = EngineMetrics(8, 20, 1.0, progress + 1)
         await world.pass_time(10)
     assert world.changes == []
-    await world.pass_time(10 * FAILURES)  # it works no more
+    await world.pass_time(10 * FAILURES)  # it no longer works
     assert len(world.changes) == 1
 
 

@@ -1,4 +1,4 @@
-"""Classification of the answers of a HEAppE server: every case of both profiles."""
+"""Classification of a HEAppE server's answers: every case of both profiles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CASES = [
     (403, "Access Forbidden", "Unauthorized", P.SESSION),
     (403, "Access Forbidden", "Unauthorized (Request ID: 1a)", P.SESSION),
     (401, "Session Code Authentication Problem", _EXPIRED, P.SESSION),
-    # The job of another user, in 6.3 and 6.5.
+    # Another user's job, in 6.3 and 6.5.
     (401, "Session Code Authentication Problem", "Logged user is not allowed", P.FORBIDDEN),
     (403, "Access Forbidden", "Job 9 is not yours", P.FORBIDDEN),
     (401, "Authentication Failed", "", P.CREDENTIALS),
@@ -78,7 +78,7 @@ def test_problem_json(status: int, title: str, detail: str, problem: P) -> None:
     ("status", "media_type", "body", "problem"),
     [
         (413, "", b"", P.TOO_LARGE),
-        (500, "", b"", P.INTERNAL),  # closing a tunnel that is gone
+        (500, "", b"", P.INTERNAL),  # closing a tunnel that is already gone
         (404, "text/plain", b"Status Code: 404; Not Found", P.NO_ROUTE),
         (405, "text/plain", b"Status Code: 405; Method Not Allowed", P.NO_ROUTE),
         (401, "text/plain", b"Unauthorized", P.CREDENTIALS),

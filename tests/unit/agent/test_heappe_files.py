@@ -1,4 +1,4 @@
-"""Files in and out of a HEAppE job: what is chosen of the site's list, and what is refused."""
+"""Files in and out of a HEAppE job: what is chosen from the site's list, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Framing of the relay's answers: whatever the pieces, the same body, and nothing cut off counts as
-whole."""
+"""Framing of the relay's answers: the same body however it is split, and a truncated one is never
+taken as complete."""
 
 from __future__ import annotations
 

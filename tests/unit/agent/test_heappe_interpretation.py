@@ -1,4 +1,4 @@
-"""Interpretation of what is known about a HEAppE job: a table of cases, and what must never
+"""Interpretation of the facts about a HEAppE job: a table of cases, and outcomes that must never
 happen."""
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_cases(facts: Facts, state: S, billing: bool) -> None:
     [
         (None, J.QUEUED, True),
         ((J.QUEUED, NOW - 1), J.QUEUED, False),
-        ((J.QUEUED, NOW - 1), J.RUNNING, False),  # it was on its way to be cancelled
+        ((J.QUEUED, NOW - 1), J.RUNNING, False),  # its cancellation was in progress
         ((J.QUEUED, NOW - CANCEL_AGAIN_S), J.RUNNING, True),
         ((J.WAITING_FOR_ACCOUNT, NOW - 1), J.WAITING_FOR_ACCOUNT, False),
         ((J.WAITING_FOR_ACCOUNT, NOW - 1), J.QUEUED, True),  # 6.3 did not save it
@@ -132,7 +132,7 @@ _ENDED_LATE = case(_BASE, J.FINISHED, exit_code=0, terminated=True, ended_at=NOW
         (_ENDED_LATE, 0, True),
         (replace(_ENDED_LATE, exit_code=143), 143, True),
         (replace(_ENDED_LATE, terminated=False), 0, False),
-        # What ends when it is asked to has not succeeded, whoever has asked.
+        # A job that ends on request has not succeeded, whoever requested it.
         (replace(_ENDED_LATE, stopping=True), -15, False),
         (replace(_ENDED_LATE, ended_at=NOW - LAG_S - 1, running_at=NOW - WALLTIME + LAG_S), -15, False),
         (replace(_ENDED_LATE, running_at=NOW - 1000), -15, False),
@@ -206,7 +206,7 @@ def test_a_job_that_answers_has_not_ended_by_failing(facts: Facts) -> None:
 @examples(150)
 @given(_FACTS)
 def test_a_job_that_may_wait_on_is_in_doubt(facts: Facts) -> None:
-    """HEAppE shows jobs as failed that wait on, and cancels them no more."""
+    """HEAppE shows jobs as failed that are still waiting, and no longer cancels them."""
     waits = replace(facts, state=J.FAILED, running_at=None, answered_at=None, exit_code=None)
     found = interpret(replace(waits, stopping=False, deleted=False))
     assert found.doubt or found.observation.state is S.UNKNOWN
@@ -224,7 +224,7 @@ def test_gone_only_if_it_was_deleted(facts: Facts) -> None:
 @examples(150)
 @given(_FACTS)
 def test_an_end_without_a_proof_says_that_it_may_cost(facts: Facts) -> None:
-    """Failed by the word of the database only, within the walltime, and not by us."""
+    """Failed only according to the database, within the walltime, and not because of us."""
     found: Interpretation = interpret(facts)
     seen = found.observation
     surprising = facts.state is J.FAILED and not facts.stopping and facts.running_at is not None

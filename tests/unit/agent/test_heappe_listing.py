@@ -1,4 +1,4 @@
-"""Listing of HEAppE jobs: whose calls share an answer."""
+"""Listing HEAppE jobs: which calls share an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AGENT = "0a1b2c3d"
 
 
 class Server:
-    """Answers a listing when ``answers`` has one more."""
+    """Answers a listing once ``answers`` has another one."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -34,8 +34,8 @@ async def turns() -> None:
 
 
 async def test_listing_in_flight_is_not_new_enough() -> None:
-    """What it returns may be older than what the second caller has just done, such as removing a
-    job."""
+    """Its result may be older than an action that the second caller has just taken, such as
+    removing a job."""
     server = Server()
     listing = HeappeListing(cast(HeappeClient, server), AGENT, ManualClock())
     async with asyncio.TaskGroup() as tasks:

@@ -1,5 +1,5 @@
-"""Reach of an engine: when its way counts as gone, when it is opened again, and when the job is
-given up."""
+"""Reachability of an engine: when its path is considered gone, when it is reopened, and when the
+job is given up."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reached(at: float = 0.0) -> EngineReach:
             [(10, SiteFault.NO_TUNNEL), (10.5, SiteFault.NO_TUNNEL)],
             11,
             None,
-        ),  # it is just opened again
+        ),  # it has just been reopened
         ([(10, SiteFault.NO_TUNNEL), (14, SiteFault.TUNNEL)], 14, 10),
         ([(10, SiteFault.UNREACHABLE), (14, SiteFault.SSH)], 14, 10),
         ([(10, SiteFault.NOT_RUNNING), (14, SiteFault.NOT_RUNNING)], 14, 10),
@@ -62,7 +62,7 @@ def test_a_way_is_gone(
             one.missed(at, HeappeFailed(problem, "x"))
 
     assert reach.gone_since(now) == since
-    assert loading.gone_since(now) is None  # it was never there
+    assert loading.gone_since(now) is None  # it never existed
     reach.answered(now)
     assert reach.gone_since(now + 100) is None
 
@@ -90,7 +90,7 @@ def test_renewals_are_paced_however_many_ask(gone_s: float, most: int, ask_s: fl
 
     assert 2 < renewed <= most
     reach.answered(now)
-    assert reach.may_renew(now)  # what was mended and breaks again is opened at once
+    assert reach.may_renew(now)  # a repaired path that breaks again is reopened at once
 
 
 @examples(150)
@@ -117,7 +117,7 @@ def test_a_job_is_given_up_only_after_its_time(timeout_s: float) -> None:
     assert reach.is_given_up(1000 + timeout_s, timeout_s)
     reach.missed(1001 + timeout_s, HeappeFailed(SiteFault.UNREACHABLE, "x"))
 
-    # the site itself is away: it cannot tell
+    # the site itself is away, so it cannot tell
     assert not reach.is_given_up(1001 + timeout_s, timeout_s)
 
 
@@ -126,15 +126,16 @@ def test_a_job_is_given_up_only_after_its_time(timeout_s: float) -> None:
     [
         (_RUNS, S.RUNNING, None),
         (replace(_RUNS, gone_at=NOW - 30), S.RUNNING, _KEPT_S - 30),
-        # Not beyond its walltime, of which 200 s are left at most.
+        # Not beyond its walltime, of which at most 200 s are left.
         (replace(_RUNS, running_at=NOW - 7000, gone_at=NOW - 30), S.RUNNING, 110),
-        # The site says that it has ended, and it is not reached: nothing speaks for it.
+        # The site says that it has ended, and it cannot be reached, so nothing suggests that it
+        # still runs.
         (
             replace(_RUNS, state=J.FAILED, gone_at=NOW - 5, silent_at=NOW - 5, answered_at=NOW - 9),
             S.EXITED,
             None,
         ),
-        # Nobody says anything: what was reported stays.
+        # There is no information, so the reported state stays.
         (replace(_RUNS, seen_at=NOW - 500, gone_at=NOW - 400), S.UNKNOWN, None),
     ],
 )
@@ -148,5 +149,5 @@ def test_a_job_out_of_reach_is_kept_while_its_walltime_lasts(
 
 
 def test_it_takes_a_while_until_a_way_is_gone() -> None:
-    """A tunnel that is opened again for a request takes about a second."""
+    """Reopening a tunnel for a request takes about a second."""
     assert GONE_S > 1

@@ -1,4 +1,4 @@
-"""Records of HEAppE jobs: writers at the same time leave one whole record."""
+"""Records of HEAppE jobs: concurrent writers leave one complete record."""
 
 from __future__ import annotations
 

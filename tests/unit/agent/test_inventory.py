@@ -154,7 +154,7 @@ def test_failing_gpus_are_unhealthy_not_absent() -> None:
     driver.broken = set()
     driver.silent = False
     assert health(gpus) == {"GPU-0": True, "GPU-1": True}
-    assert driver.initialised == 2  # again, after it stopped answering
+    assert driver.initialised == 2  # again, after it had stopped answering
     driver.broken = {0}
     assert health(NvidiaInventory(NvidiaDriver(driver))) == {"unreadable-0": False, "GPU-1": True}
 

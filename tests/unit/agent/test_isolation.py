@@ -1,4 +1,4 @@
-"""Sandbox of process kernels: system calls, mounts, limits, uids, refusals."""
+"""The sandbox of process kernels: system calls, mounts, limits, uids, refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
 def verdict(machine: str, number: int, first: int = 0, arch: int | None = None) -> int:
-    """What Linux would do: runs the filter."""
+    """Runs the filter as Linux would."""
     program = list(struct.iter_unpack("=HBBI", deny_filter(machine)))
     data = struct.pack("=IIQQ", number, AUDIT_ARCH[machine] if arch is None else arch, 0, first)
     at = register = 0
@@ -130,7 +130,7 @@ def test_hierarchies() -> None:
         Hierarchy(Path("/cg/unified"), frozenset({"memory", "pids", "cpu"}), unified=True),
     )
 
-    # A v2 tree without the controllers beside v1.
+    # A v2 tree without controllers beside v1.
     found = parse_mounts(V1, "hugetlb")
     assert [(str(h.root), sorted(h.controllers)) for h in found] == [
         ("/cg/cpu,cpuacct", ["cpu"]),

@@ -1,4 +1,5 @@
-"""Failures of the agent's task for a kernel, at one step or always: the kernel and its devices."""
+"""Failures of the agent's task for a kernel, in one step or always: effects on the kernel and its
+devices."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ async def test_kernel_runs_on_while_its_task_fails(node: Node, method: str) -> N
 async def test_agent_ends_although_a_start_does_not(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A site that takes no connection may hold a creation for minutes."""
+    """A site that accepts no connection can hold up a creation for minutes."""
     monkeypatch.setattr(create, "CREATE_GRACE_S", 0.05)
     begun = asyncio.Event()
 
@@ -86,7 +87,8 @@ async def test_agent_ends_although_a_start_does_not(
 
 @pytest.mark.parametrize("since_s", [WALLTIME_GRACE_S - 60, WALLTIME_GRACE_S + 60])
 async def test_job_of_a_silent_site_ends_with_its_walltime(node: Node, since_s: float) -> None:
-    """Also while nothing can be destroyed: the site does not answer. Before, it is unreachable."""
+    """Also while nothing can be destroyed because the site does not answer. Before, it is
+    unreachable."""
     spec = kernel()
     node.order(spec)
     await node.until(spec, S.RUNNING)
@@ -130,8 +132,8 @@ async def test_kernel_ends_without_its_log(node: Node) -> None:
 
 
 async def test_kernel_is_kept_until_it_is_destroyed(node: Node) -> None:
-    """As long as ``destroy`` fails the kernel may exist: it is reported, and its devices stay its
-    own."""
+    """As long as ``destroy`` fails the kernel may exist, so it is reported, and keeps its
+    devices."""
     spec = kernel()
     node.order(spec)
     await node.until(spec, S.RUNNING)
@@ -149,7 +151,7 @@ async def test_kernel_is_kept_until_it_is_destroyed(node: Node) -> None:
 
 
 async def test_orphan_is_reported_until_it_is_destroyed(node: Node) -> None:
-    """A kernel that is omitted counts as gone, and its devices as free."""
+    """An omitted kernel is considered gone, and its devices free."""
     orphan = kernel()
     launch = Launch(orphan.kernel_id, ("sleep", "600"), {})
     await node.runtime.create(launch)

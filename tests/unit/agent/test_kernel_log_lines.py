@@ -1,4 +1,4 @@
-"""Log lines of a kernel's task: ours and those of libraries have its ids."""
+"""Log lines of a kernel's task: ours and the libraries' have its ids."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ async def test_missing_log_is_empty(tmp_path: Path) -> None:
 
 
 class RenamingLog:
-    """The log of a supervisor that an older release has started."""
+    """The log of a supervisor started by an older release."""
 
     def __init__(self, folder: Path, max_bytes: int, keep: int) -> None:
         self.path = folder / "kernel.log"
@@ -161,8 +161,8 @@ def writer_at(folder: Path, max_bytes: int, keep: int, *, renames: bool) -> Rena
 async def test_a_reader_that_keeps_up_misses_nothing_of_fast_rotations(
     tmp_path: Path, renames: bool, seed: int
 ) -> None:
-    """The writer gets its turn whenever the reader looks at the disk: between a listing and the
-    opening of a file that it shows there is a rotation."""
+    """The writer gets its turn whenever the reader accesses the disk, so there is a rotation
+    between a listing and the opening of a listed file."""
     logs = LogStore(tmp_path)
     log = writer_at(tmp_path / K, 30, 20, renames=renames)
     random = Random(seed)
@@ -202,7 +202,7 @@ def _audit(event: str, arguments: tuple[object, ...]) -> None:
 
 @contextmanager
 def between_accesses(turn: Callable[[], None]) -> Iterator[None]:
-    """``turn`` is called in front of each opening of a file and each listing."""
+    """``turn`` is called before each opening of a file and each listing."""
     global _turn
     if not _hooked:
         sys.addaudithook(_audit)  # there is no way to remove one
@@ -221,7 +221,7 @@ _hooked: list[bool] = []
 @examples(25)
 @given(data=st.data())
 def test_bytes_are_in_their_order_once_or_told_as_lost(data: st.DataObject) -> None:
-    """Over rotations, writers that start again, full disks and readers of any speed."""
+    """With rotations, restarted writers, full disks and readers of any speed."""
     with TemporaryDirectory() as folder:
         asyncio.run(_check_order(Path(folder), data))
 
@@ -243,7 +243,7 @@ async def _check_order(root: Path, data: st.DataObject) -> None:
             number += 1
 
     async def read() -> None:
-        """A reader that starts again behind what it has had."""
+        """A reader that restarts after the part that it has already read."""
         nonlocal written
         position = 0
         while True:
@@ -276,7 +276,7 @@ async def _check_order(root: Path, data: st.DataObject) -> None:
             case "again":
                 log.close()
                 log = Log(str(root / K), max_bytes, keep)
-                number = log.end  # it does not know what was refused at the very end
+                number = log.end  # it does not know which lines were refused at the very end
                 refused = {one for one in refused if one < number}
             case "full":
                 refused.update(range(number, number + 5))
@@ -319,7 +319,7 @@ async def test_what_a_full_disk_refuses_is_missing_and_told(tmp_path: Path) -> N
 
 
 async def test_what_is_rotated_away_before_a_log_is_first_found_is_told(tmp_path: Path) -> None:
-    """It is followed before there is a file of it."""
+    """It is followed before it has a file."""
     logs = LogStore(tmp_path)
     reading = data_of(logs.read_range(K, LogRange(follow=True), lambda: True))
     first = asyncio.ensure_future(anext(reading))

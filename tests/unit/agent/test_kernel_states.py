@@ -1,4 +1,4 @@
-"""States that an agent reports of a kernel: what it knows, from the first report on and after a
+"""States that an agent reports for a kernel: its knowledge from the first report on and after a
 restart."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def hold(monkeypatch: pytest.MonkeyPatch, node: Node, method: str) -> asyncio.Ev
 
 
 async def observe_as(node: Node, spec: KernelSpec, seen: RuntimeObservation) -> None:
-    """From now on the runtime says this; wait until it was asked."""
+    """The runtime returns this from now on; wait until it has been asked."""
     node.runtime.silent = seen
     async with asyncio.timeout(30):
         while shown(node, spec) is not seen.state:
@@ -124,7 +124,7 @@ async def test_submission_is_neither_a_queue_nor_a_start(
 
 
 async def test_queue_that_is_longer_than_the_start_timeout(make: MakeNode) -> None:
-    """It is observed twice: when it begins and when it has ended."""
+    """It is observed twice: when it starts and when it has ended."""
     node = make(max_jobs=5)
     await node.kernels.recover()
     spec = kernel(start_timeout_s=0.4, env={"FAKE_QUEUE_S": "0.8", "FAKE_START_S": "0.1"})
@@ -152,7 +152,7 @@ async def test_start_timeout_does_not_count_while_the_site_is_silent(make: MakeN
     node.order(spec)
     await node.until(spec, S.CREATING)
     await observe_as(node, spec, RuntimeObservation(S.UNKNOWN))
-    await asyncio.sleep(1.2)  # it passes without a word of the site
+    await asyncio.sleep(1.2)  # it passes without information from the site
     node.runtime.silent = None
     ended = await node.until(spec, S.RUNNING, S.EXITED)
     assert ended is not None
@@ -201,7 +201,7 @@ async def test_job_that_waits_again_is_probed_anew() -> None:
 async def test_kernel_whose_first_step_takes_long_can_be_stopped(
     make: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is reported of it yet; its order is withdrawn all the same."""
+    """Nothing has been reported about it yet, but its order is withdrawn."""
     node = make()
     spec = kernel()
     go = asyncio.Event()
@@ -220,8 +220,8 @@ async def test_kernel_whose_first_step_takes_long_can_be_stopped(
 
 
 async def test_fast_start_costs_no_report_of_its_own_but_that_it_is_ready(make: MakeNode) -> None:
-    """Its changes may wait for the report that says that the orders were applied; only that it is
-    ready does not."""
+    """Its changes may wait for the report that the orders were applied; only its readiness does not
+    wait."""
     node = make()
     spec = kernel()
     await node.kernels.recover()
@@ -231,7 +231,7 @@ async def test_fast_start_costs_no_report_of_its_own_but_that_it_is_ready(make: 
 
 
 def written_records(state: Path) -> list[dict[str, Any]]:
-    """The records of a running agent's checkpoint: to load it would remove what is being
+    """The records of a running agent's checkpoint: loading it would remove the file being
     written."""
     return [json.loads(path.read_text()) for path in (state / "checkpoint").glob("*.json")]
 

@@ -1,4 +1,4 @@
-"""Leases of kernels at an agent: what counts as contact, and when it is asked for."""
+"""Kernel leases on an agent: what counts as contact, and when it is requested."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def leases(tmp_path: Path, clock: ManualClock) -> KernelLeases:
 
 
 def contact(tmp_path: Path) -> float:
-    """As the supervisors of the kernels read it."""
+    """As the kernels' supervisors read it."""
     return float((tmp_path / "lease").read_text())
 
 
 def test_contact_counts_from_when_the_report_was_sent(
     tmp_path: Path, clock: ManualClock, leases: KernelLeases
 ) -> None:
-    """The manager counts from when it stored the report: from the answer on, both could run the
-    program."""
+    """The manager counts from when it stored the report: counted from the answer, both could run
+    the program."""
     sent_at = leases.request()
     assert sent_at == 1_000_000
     clock.advance(60)
     leases.renew(sent_at)
     assert contact(tmp_path) == 1000
-    assert leases.due_in() == 0  # a quarter of the lease has passed since
+    assert leases.due_in() == 0  # a quarter of the lease has already passed
 
 
 def test_late_answers_do_not_shorten_a_lease(

@@ -1,4 +1,4 @@
-"""Times of logs: the index that supervisors and launchers write, and lines read by it."""
+"""Log timestamps: the index that supervisors and launchers write, and lines read through it."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ async def test_lines_begin_with_their_times_over_rotation(tmp_path: Path, now: N
     ("wanted", "shown"),
     [
         (since(-5), b"one\ntwo\nthree\nfour\n"),
-        (since(10), b"three\nfour\n"),  # "two" was begun before
+        (since(10), b"three\nfour\n"),  # "two" had been started before
         (since(20), b"four\n"),
-        (since(20.05), b"four\n"),  # times are known to a tenth of a second
+        (since(20.05), b"four\n"),  # times are accurate to a tenth of a second
         (since(21), b""),
         (since(-5, tail=1), b"four\n"),
         (since(20, tail=3), b"four\n"),
@@ -120,7 +120,7 @@ def test_the_index_is_bounded(tmp_path: Path, now: Now) -> None:
 
 async def test_a_log_without_times_is_refused(tmp_path: Path, now: Now) -> None:
     new_log(tmp_path).write(b"one\n")
-    (tmp_path / K / "times.0000000000000000").unlink()  # as of an older release
+    (tmp_path / K / "times.0000000000000000").unlink()  # as from an older release
     with pytest.raises(NotFound, match="no times of this log were kept"):
         await read(tmp_path, LogRange(timestamps=True))
     assert await read(tmp_path, LogRange()) == b"one\n"

@@ -1,4 +1,4 @@
-"""Nodes of a site that are in use: what Slurm prints, and how often a site is asked."""
+"""A site's nodes in use: what Slurm prints, and how often a site is queried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.common.model.kernel import SiteNodes
 @pytest.mark.parametrize(
     ("output", "partition", "nodes"),
     [
-        ("gpu*|3/4/1/8\n", "", (SiteNodes("gpu", 4, 8),)),  # one is down
+        ("gpu*|3/4/1/8\n", "", (SiteNodes("gpu", 4, 8),)),  # one of them is down
         ("cpu|0/2/0/2\ngpu*|8/0/0/8\n", "", (SiteNodes("gpu", 8, 8),)),
         ("cpu|0/2/0/2\n", "cpu", (SiteNodes("cpu", 0, 2),)),
         ("cpu|0/2/0/2\nbig|1/1/0/2\n", "", (SiteNodes("cpu", 0, 2), SiteNodes("big", 1, 2))),

@@ -1,4 +1,4 @@
-"""Outcome of a kernel from its exit status and the agent's own actions."""
+"""A kernel's outcome, derived from its exit status and the agent's own actions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from moorage.common.model.status import ObservedState as S
         (S.EXITED, -15, {}, (S.EXITED, -15, Reason.KILLED)),
         (S.EXITED, -60, {}, (S.EXITED, -60, Reason.KILLED)),
         (S.EXITED, -9, {"oom": True}, (S.EXITED, -9, Reason.OOM)),
-        (S.EXITED, 1, {"oom": True}, (S.EXITED, 1, Reason.OOM)),  # a child of it was killed
-        (S.EXITED, 0, {"oom": True}, (S.EXITED, 0, Reason.EXIT_ZERO)),  # and it continued
+        (S.EXITED, 1, {"oom": True}, (S.EXITED, 1, Reason.OOM)),  # a child process was killed
+        (S.EXITED, 0, {"oom": True}, (S.EXITED, 0, Reason.EXIT_ZERO)),  # and the kernel continued
         (S.EXITED, -11, {}, (S.EXITED, -11, Reason.EXIT_NONZERO)),
         (S.EXITED, 127, {"refused": True}, (S.EXITED, None, Reason.CREATE_FAILED)),
         (S.EXITED, None, {}, (S.EXITED, None, Reason.KILLED)),

@@ -1,4 +1,4 @@
-"""Port allocator: range, really free ports, cooldown, service ports."""
+"""The port allocator: range, actually free ports, cooldown, service ports."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def test_released_port_cools_down(port_range: tuple[int, int]) -> None:
     ports.release(allocated[0])
     clock.advance(1)
     ports.release(allocated[1])
-    assert ports.allocate() not in allocated  # the last unused one
-    assert ports.allocate() == allocated[0]  # none has cooled down: the one released first
+    assert ports.allocate() not in allocated  # the last unused port
+    assert (
+        ports.allocate() == allocated[0]
+    )  # none has cooled down, so the one that was released first
     clock.advance(120)
     ports.release(allocated[0])
     assert ports.allocate() == allocated[1]

@@ -1,5 +1,5 @@
-"""HTTP client for the programs of tenants: what they answer is bounded, and leads the agent nowhere
-else."""
+"""The HTTP client for tenants' programs: their answers are bounded, and cannot redirect the
+agent."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NO_HEADERS: dict[str, str] = {}
 
 @dataclass
 class Program:
-    """Answers each request with ``response``. It closes the connection, or sends ``piece`` without
-    end."""
+    """Answers each request with ``response``. It closes the connection or sends ``piece``
+    endlessly."""
 
     response: bytes
     piece: bytes = b""
@@ -118,7 +118,7 @@ async def test_endless_answer_ends_with_the_time_limit() -> None:
 
 
 def test_nothing_else_asks_a_kernel_over_http() -> None:
-    """Engines, kernels and logs: what concerns a program of a tenant."""
+    """Engines, kernels and logs: everything that handles a tenant's program."""
     agent = Path(moorage.agent.__file__).parent
     users = [
         str(path.relative_to(agent))

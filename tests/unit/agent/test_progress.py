@@ -1,5 +1,4 @@
-"""Progress of programs: which lines count, and what is done with files that programs make to
-hurt."""
+"""Program progress: which lines are used, and how malicious files are handled."""
 
 from __future__ import annotations
 
@@ -115,8 +114,8 @@ def test_bars_of_tqdm_are_read_from_a_log() -> None:
     ],
 )
 def test_what_a_hostile_program_prints_is_parsed_in_linear_time(line: bytes, log: bool) -> None:
-    """On the event loop of the agent, of each of its kernels every few seconds. Counted, not
-    timed."""
+    """This runs on the agent's event loop, for each of its kernels every few seconds. It is
+    counted, not timed."""
     steps = 0
 
     def count(frame: object, event: str, _: object) -> None:
@@ -160,7 +159,7 @@ def test_only_the_end_of_a_large_file_is_read(tmp_path: Path) -> None:
     assert tail is not None
     assert len(tail) <= 64 * 1024
     assert parse_lines(K, tail) == KernelProgress(K, 0.2)
-    path.write_bytes(b"x" * 1_000_000)  # one line, which has no end
+    path.write_bytes(b"x" * 1_000_000)  # a single line without an end
     assert parse_lines(K, read_tail(path) or b"") is None
 
 

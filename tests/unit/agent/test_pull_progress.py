@@ -1,4 +1,4 @@
-"""Progress text of an image pull, from the messages of the engine."""
+"""The progress text of an image pull, from the engine's messages."""
 
 from __future__ import annotations
 

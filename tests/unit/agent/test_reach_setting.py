@@ -1,5 +1,5 @@
-"""The setting of how proxies reach an agent: what it is by default, and what the former default
-says."""
+"""The setting for how proxies reach an agent: its default, and the meaning of the former
+default."""
 
 from __future__ import annotations
 

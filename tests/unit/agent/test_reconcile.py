@@ -1,4 +1,4 @@
-"""Reconciliation of an agent: a table of cases, then a model under random events."""
+"""An agent's reconciliation: a table of cases, then a model under random events."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_reconcile_converges_and_never_creates_twice(history: list[Event]) -> No
         if world.orders is not None:
             assert world.orders.generation == max(o.generation for o in world.sent)
 
-    # At the end the runtimes respond, and the manager sends its orders again.
+    # In the end the runtimes respond, and the manager sends its orders again.
     world.unresponsive.clear()
     orders = world.sent[-1] if world.sent else Orders(1, ())
     world.apply(orders)

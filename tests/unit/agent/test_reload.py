@@ -1,4 +1,4 @@
-"""Reload of programs by the agent: signals to real processes, requests, acknowledgements, and their
+"""Program reloads by the agent: signals to real processes, requests, acknowledgements, and their
 order."""
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SESSION = SessionId("s")
 
 
 class Signals(FakeRuntime):
-    """Takes signals while ``open`` is set. ``writes``: what the program appends to its progress
-    then."""
+    """Handles signals while ``open`` is set. ``writes``: the text that the program then appends to
+    its progress."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(LogStore(root / "logs"))
@@ -120,7 +120,7 @@ async def test_acknowledgement(
     tmp_path: Path, how: KernelReload | None, writes: str, outcome: str, detail: str
 ) -> None:
     runtime = Signals(tmp_path)
-    runtime.progress.write_text('{"reloaded": true}\n')  # of an earlier reload
+    runtime.progress.write_text('{"reloaded": true}\n')  # from an earlier reload
     runtime.writes = writes
     found = await reload(context_of(tmp_path, runtime), record_of(how), seen(), 7)
     assert (found.generation, found.outcome) == (7, outcome), found
@@ -154,7 +154,8 @@ async def test_runtime_without_signals_is_named(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[tuple[int, list[tuple[str, str]]]]:
-    """A server whose paths end with the status that they answer, and the requests that it got."""
+    """A server whose paths end with the status that they return, and the requests that it
+    received."""
     requests: list[tuple[str, str]] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -267,7 +268,7 @@ PROGRAMS = {
 async def program(
     setup: str, then: str = "while True: time.sleep(60)"
 ) -> AsyncIterator[tuple[int, int]]:
-    """A real process after ``setup``: its pid and start time."""
+    """A real process that runs ``setup`` first: its pid and start time."""
     source = f"import signal, time\n{setup}\nprint('ready', flush=True)\n{then}"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", source, stdout=asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Kernels that were removed a while ago are reported once more, by full reports."""
+"""Kernels that were removed a while ago are reported once more, in full reports."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from moorage.common.aio.clock import ManualClock
 
 
 class Site:
-    """Answers as it is told to."""
+    """Answers as instructed."""
 
     name = "heappe"
     error: RuntimeFailed | None = None

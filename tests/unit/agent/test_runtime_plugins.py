@@ -1,4 +1,4 @@
-"""Runtimes of other packages: what is wrong with one is said with its name, its package and the
+"""Runtimes from other packages: a problem with one is reported with its name, its package and the
 next step."""
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_runtime_must_have_the_name_of_its_entry_point(install: Install, tmp_pat
 
 
 def test_example_passes_its_own_tests() -> None:
-    """As its author runs them: the conformance suite in another package."""
+    """As its author would run it: the conformance suite in another package."""
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", "-k",
          "priority or exit_code or found"],

@@ -1,4 +1,4 @@
-"""Usage sampler: contents of reports, and behaviour with an unreachable or slow manager."""
+"""The usage sampler: report contents, and behaviour with an unreachable or slow manager."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ D0 = DeviceId("GPU-0")
 
 
 class Node:
-    """``accepts``: whether the manager accepts reports; None: it never answers. ``may_send``: when
-    a report can be sent."""
+    """``accepts``: whether the manager accepts reports; None means that it never answers.
+    ``may_send``: when a report can be sent."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
@@ -72,7 +72,7 @@ class Unavailable(FakeRuntime):
 
 
 class Measured:
-    """Counters of any kernel. ``turns``: the kernels of each measurement."""
+    """Counters of any kernel. ``turns``: the kernels in each measurement."""
 
     def __init__(self) -> None:
         self.turns: list[set[KernelId]] = []
@@ -131,7 +131,7 @@ async def test_report_that_waits_is_of_the_newest_measurement(node: Node) -> Non
     (report,) = node.sent
     assert [d.gpu for d in report.devices] == [990]
 
-    # The kernel was measured for the first time when the report already waited.
+    # The kernel was measured for the first time when the report was already waiting.
     assert [(kernel.kernel_id, kernel.use.gpu) for kernel in report.kernels] == [(K, 990)]
 
 

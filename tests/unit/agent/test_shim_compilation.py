@@ -1,4 +1,4 @@
-"""Compilation of the supervisors' programs, which several starts of kernels may ask for at once."""
+"""Compilation of the supervisors' programs, which several kernel starts may request at once."""
 
 from __future__ import annotations
 

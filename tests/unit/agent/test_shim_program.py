@@ -1,4 +1,4 @@
-"""Program lookup of the shim, which follows the PATH of the kernel like ``os.execvpe``."""
+"""The shim's program lookup, which follows the kernel's PATH like ``os.execvpe``."""
 
 from __future__ import annotations
 

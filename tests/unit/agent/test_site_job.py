@@ -1,4 +1,4 @@
-"""Jobs of kernels at a site: what is reported of them."""
+"""Kernel jobs at a site: what is reported about them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_job_out_of_reach_is_told_once_until_it_is_reached_again() -> None:
     assert (told.unhealthy, told.kept_until) == ("its engine cannot be reached: 1", 2000)
     assert not job.note(RuntimeObservation(S.UNKNOWN)), "the site says nothing at present"
     assert job.reported(runs).unhealthy
-    assert not job.reported(SEEN).unhealthy  # it does not run any more
+    assert not job.reported(SEEN).unhealthy  # it is no longer running
     assert job.note(RuntimeObservation(S.RUNNING))
     assert job.reported(runs) is runs
 
@@ -53,7 +53,12 @@ def test_a_job_out_of_reach_is_told_once_until_it_is_reached_again() -> None:
         (S.UNKNOWN, 1000.0, 1000 + WALLTIME_GRACE_S, True),
         (S.UNKNOWN, 1000.0, 999 + WALLTIME_GRACE_S, False),
         (S.UNKNOWN, None, 1e9, False),  # its walltime has not begun, or is not known
-        (S.RUNNING, 1000.0, 1e9, False),  # the site says that it runs, whatever the clocks say
+        (
+            S.RUNNING,
+            1000.0,
+            1e9,
+            False,
+        ),  # the site says that it is running, whatever the clocks show
         (S.QUEUED, 1000.0, 1e9, False),
     ],
 )

@@ -1,4 +1,5 @@
-"""Jobs that cannot be submitted because their site does not answer: they wait as in its queue."""
+"""Jobs that cannot be submitted because their site does not answer: they wait as if in its
+queue."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ PATIENCE_S = 1800.0
 
 
 class Site:
-    """Its agent's ``node``. ``failure``: what a submission meets; None: it is accepted.
-    ``intended``: of each try, whether the checkpoint of the agent had the kernel."""
+    """Its agent's ``node``. ``failure``: the failure of a submission, or None if it is accepted.
+    ``intended``: for each try, whether the agent's checkpoint had the kernel."""
 
     def __init__(self, node: Node, state: Path, outage_s: float) -> None:
         self.node = node
@@ -75,7 +76,7 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 async def test_a_job_waits_until_its_site_answers(
     make: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No time counts as its start, and it starts once."""
+    """No time is counted as its start, and it starts once."""
     site = make()
     spec = kernel(start_timeout_s=900.0)
     await site.node.kernels.recover()
@@ -104,7 +105,7 @@ async def test_a_job_waits_until_its_site_answers(
 @pytest.mark.parametrize(
     ("failure", "outage_s"),
     [
-        (AWAY, 0.0),  # a runtime of the node
+        (AWAY, 0.0),  # a runtime on the node
         (CreateFailed("refused", clean=True), PATIENCE_S),
         (CreateFailed("in doubt", reason=Reason.RUNTIME_UNAVAILABLE), PATIENCE_S),
     ],
@@ -175,7 +176,7 @@ async def test_a_job_that_is_stopped_meanwhile_is_never_submitted(
 async def test_an_agent_that_is_restarted_meanwhile_begins_anew(
     make: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had no intent to start that would count as a start."""
+    """It had no recorded intent that would be treated as a start."""
     monkeypatch.setattr(task, "SITE_PAUSES_S", (600.0,))
     before = make()
     spec = kernel()

@@ -1,4 +1,4 @@
-"""Ends of Slurm jobs that the queue has forgotten, by the site's accounting; the commands are
+"""Ends of Slurm jobs that are no longer in the queue, from the site's accounting; the commands are
 scripts."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def program(folder: Path, name: str, script: str) -> None:
 
 
 async def forgotten(tmp_path: Path, sacct: str) -> tuple[SlurmRuntime, Handle]:
-    """A job that ran, and that squeue does not list any more."""
+    """A job that ran and is no longer listed by squeue."""
     commands = tmp_path / "bin"
     folders = JobFolders(tmp_path / "work", LogStore(tmp_path / "logs"))
     commands.mkdir()
@@ -117,13 +117,13 @@ async def test_cancelled_command_is_killed_and_waited_for(tmp_path: Path) -> Non
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
-    gc.collect()  # a transport that is left open warns here
+    gc.collect()  # a transport left open would cause a warning here
 
 
 @pytest.mark.parametrize(
     ("script", "fails"),
     [
-        ("exit 229", False),  # it ended between the listing and this
+        ("exit 229", False),  # it ended between the listing and this call
         ("echo 'scancel: error: Invalid job id 7' >&2; exit 225", False),
         ("exit 1", True),
         ("echo 'scancel: error: Unable to contact slurm controller' >&2; exit 229", True),
@@ -154,7 +154,7 @@ EXIT = {"code": 3, "reason": "terminated", "never_started": False, "at": 1e9}
     ],
 )  # fmt: skip
 def test_marks_that_a_program_has_forged_are_none(tmp_path: Path, wrong: dict[str, object]) -> None:
-    """They would go into the report of the agent, and so silence it for all of its kernels."""
+    """They would enter the agent's report, and thus silence it for all of its kernels."""
     right = {"started": STARTED, "exit": EXIT}
     marks = marks_of(tmp_path, right | wrong)
     address = ("cn1", 7001)

@@ -1,4 +1,4 @@
-"""Tables of what Slurm says and what the kernel is then."""
+"""Tables of Slurm's answers and the resulting kernel states."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_job_that_ended_before_its_program_says_why(state: str) -> None:
     found = seen(state, reason="RaisedSignal", status=1 << 8, marks=Marks(output="no such python"))
     assert (found.state, found.never_started) == (S.EXITED, True)
     assert ("no such python" in found.detail) is (state != "CANCELLED")
-    # Cancelled by the agent itself: that is no failure to start.
+    # Cancelled by the agent itself, which is no failure to start.
     stopped = seen("CANCELLED", marks=Marks(stopped=True))
     assert (stopped.never_started, stopped.exit_code) == (False, -15)
 
@@ -114,7 +114,7 @@ def test_launcher_knows_the_end_before_slurm_and_after_slurm_has_forgotten(
 def test_memory_that_ran_out_is_known_from_the_launcher_or_from_slurm(
     counted: bool, state: str, oom: bool
 ) -> None:
-    """Also where another process than the main program was killed."""
+    """Also if a process other than the main program was killed."""
     found = interpret(SlurmJob("7", "mg-x", state), Marks(address=UP, exit=Exit(1, oom=counted)))
     assert (found.exit_code, found.oom) == (1, oom)
 
@@ -148,11 +148,11 @@ def test_kill_at_the_walltime_is_told_from_others(
         (Exit(0, "terminated", at=500.0), -15),
         (Exit(0, "", at=500.0), 0),
         (Exit(3, "terminated", at=500.0), 3),
-        (Exit(0, "terminated", at=995.0), 0),  # by the walltime
+        (Exit(0, "terminated", at=995.0), 0),  # because of the walltime
     ],
 )
 def test_what_ends_when_it_is_asked_to_has_not_succeeded(end: Exit, code: int) -> None:
-    """An orderly end after scancel."""
+    """A clean exit after scancel."""
     seen = interpret(
         SlurmJob("7", "mg-x", "CANCELLED"), Marks(address=UP, exit=end, ends_at=1000.0)
     )

@@ -1,5 +1,5 @@
-"""Clock of the start timeout: for any sequence of observations and restarts, it runs only while the
-kernel is known to start."""
+"""The clock of the start timeout: for any sequence of observations and restarts, it runs only while
+the kernel is known to be starting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.agent.kernel.start_clock import StartClock
 from moorage.common.model.status import ObservedState as S
 
 LIMIT_S = 60.0
-# What is observed after so many seconds; None: the agent is restarted.
+# The observation after this many seconds; None means that the agent is restarted.
 STEPS = st.lists(
     st.tuples(
         st.floats(0, 1000),
@@ -48,7 +48,7 @@ def test_it_counts_what_was_said_since_the_last_queue(steps: list[tuple[float, S
     now = 0.0
     starts = False
     clock = StartClock()
-    counted_s = 0.0  # the truth, by intervals: each belongs to what was observed at its begin
+    counted_s = 0.0  # the truth, by intervals: each belongs to the observation at its start
     for after_s, seen in steps:
         now += after_s
         counted_s += after_s if starts else 0.0

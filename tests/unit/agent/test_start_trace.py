@@ -1,5 +1,5 @@
-"""Trace of a kernel's start: its steps, where it ends, and that nothing is recorded while traces
-are off."""
+"""The trace of a kernel's start: its steps, where it ends, and that nothing is recorded while
+tracing is off."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRACED = f"00-{9:032x}-{7:016x}-01"
 
 
 class Steps(SystemClock):
-    """Time passes only by ``advance``."""
+    """Only ``advance`` makes time pass."""
 
     def __init__(self) -> None:
         self.at = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Lock on an agent's state directory."""
+"""The lock on an agent's state directory."""
 
 from __future__ import annotations
 

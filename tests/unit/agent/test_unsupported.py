@@ -1,4 +1,5 @@
-"""Refusals of what a runtime cannot do, by its capabilities, and launches on another node."""
+"""Refusals of operations that a runtime cannot perform, according to its capabilities, and launches
+on another node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurement of process trees, control groups (v1 and v2), the node, and GPUs with a fake NVML."""
+"""Measuring process trees, control groups (v1 and v2), the node, and GPUs with a fake NVML."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_process_tree_is_measured_completely_and_separately() -> None:
         assert len(found[K].pids) == 2
         assert not set(found[K].pids) & set(found[OTHER].pids)
 
-        # Shared pages count once.
+        # Shared pages are counted once.
         assert size < found[K].memory < 2 * size
         assert found[OTHER].memory < size
         assert found[K].rx is None
@@ -129,7 +129,7 @@ def test_cgroup_v2(tmp_path: Path, hidden: str) -> None:
         1500, 700, rx=100, tx=50, pids=(42, 43)
     )
 
-    # The first process ended and its pid may be reused: the network counters are unknown.
+    # The first process ended and its pid may be reused, so the network counters are unknown.
     write(tmp_path, {f"{group}/cgroup.procs": "43\n"})
     assert containers.read_cgroups(found, tmp_path) == Counters(
         1500, 700, rx=None, tx=None, pids=(43,)
@@ -299,7 +299,8 @@ def test_utilization_of_processes() -> None:
     # Without a sample since the last measurement, no process was active.
     assert measure() == {}
 
-    # As an H200 reports a process while it computes, and entries that a driver has not filled in.
+    # A process as an H200 reports it while it computes, and entries that a driver has not filled
+    # in.
     driver.samples = [(3162, 1795741174331629, 99), (0, 1 << 63, 0), (4711, 1 << 62, 3214356784)]
     assert measure() == {3162: 990}
     driver.samples = [(3162, 1795741174531629, 98)]

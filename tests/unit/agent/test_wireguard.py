@@ -1,4 +1,4 @@
-"""Networks of clusters (WireGuard): which nodes can connect containers over several nodes."""
+"""Cluster networks (WireGuard): which nodes can connect containers across several nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.agent.runtimes import CreateFailed, Launch, wireguard
 from moorage.agent.runtimes.base import Overlay
 from moorage.common.model.ids import KernelId
 
-# The links of a kernel that has WireGuard are directories here.
+# The links of a kernel with WireGuard are directories here.
 IP = """#!/bin/sh
 case "$2" in
 add) mkdir "$LINKS/$3" && read line < "$LINKS.pipe" ;;
@@ -48,12 +48,12 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_several_containers_may_be_checked_at_once(node: Path) -> None:
-    """As those of one cluster are."""
+    """Like those of one cluster."""
     with ThreadPoolExecutor() as pool:
         checks = [pool.submit(wireguard.missing_requirement) for _ in range(3)]
         pipe = os.open(node / "links.pipe", os.O_RDWR)
 
-        # The probes of all exist before one is deleted, unless one has failed.
+        # All probes exist before one is deleted, unless one has failed.
         while len(list((node / "links").iterdir())) < len(checks) and not any(
             c.done() for c in checks
         ):

@@ -32,7 +32,7 @@ def test_kept_workspace_is_shared_by_the_kernels_of_a_session(tmp_path: Path) ->
     work_dirs = [tmp_path / "kernels" / name / "work" for name in ("k1", "k2")]
     workspaces.create(SPEC, False, work_dirs[0])
     (work_dirs[0] / "data").write_text("kept")
-    workspaces.create(SPEC, False, work_dirs[0])  # again, as after a crash of the agent
+    workspaces.create(SPEC, False, work_dirs[0])  # again, as after an agent crash
     workspaces.remove_temporary(SPEC)
     workspaces.create(replace(SPEC, kernel_id=KernelId("k2")), False, work_dirs[1])
     assert (work_dirs[1] / "data").read_text() == "kept"

@@ -1,5 +1,4 @@
-"""Fixtures for tests of the command line: a fake manager with the real API, and calls of
-``moorage``."""
+"""Fixtures for command line tests: a fake manager with the real API, and ``moorage`` calls."""
 
 import sys
 from collections.abc import Iterator
@@ -17,13 +16,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "sdk"))
 from fake_manager import KEY, FakeManager
 from invoke import Run
 
-# The runner would make the tree of all commands again for each command line, which takes 50 ms.
+# The runner would rebuild the tree of all commands for each command line, which takes 50 ms.
 _command = cache(get_command)
 
 
 @pytest.fixture(autouse=True)
 def trusted_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fake manager has no state directory, so no command would find a socket of it."""
+    """The fake manager has no state directory, so no command would find its socket."""
     monkeypatch.setenv("MOORAGE_INSECURE_LOOPBACK", "1")
 
 

@@ -1,5 +1,5 @@
-"""``moorage apply`` and ``plan -f``: all is checked first, what is right stays, and what is shown
-applies."""
+"""``moorage apply`` and ``plan -f``: everything is checked first, correct objects stay, and the
+shown plan is applied."""
 
 from __future__ import annotations
 

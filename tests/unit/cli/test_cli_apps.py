@@ -16,7 +16,7 @@ DB = Port(name="db", protocol="tcp")
 
 
 def add_lab(manager: FakeManager, *ports: Port, status: Status = Status.RUNNING) -> str:
-    """Add a session with these service ports. Returns its id."""
+    """Add a session that has these service ports. Returns its id."""
     spec = SessionSpec(name="lab", type=SessionType.INTERACTIVE, command=["x"], ports=list(ports))
     return manager.add_session(spec, status=status, script=[]).id
 

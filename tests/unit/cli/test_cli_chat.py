@@ -1,4 +1,4 @@
-"""``moorage chat``: one question by argument or stdin, and a conversation on a terminal."""
+"""``moorage chat``: one question from an argument or stdin, and a conversation on a terminal."""
 
 import json
 import os

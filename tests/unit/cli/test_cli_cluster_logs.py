@@ -28,7 +28,7 @@ def test_lines_are_whole_wherever_the_pieces_end(pieces: list[bytes]) -> None:
 
 
 def clustered(moorage: Run, manager: FakeManager) -> None:
-    """A session with three kernels, whose logs are the same: the fake has one."""
+    """A session with three kernels with the same log, because the fake has only one."""
     manager.next_session(**runs(0, Reason.EXIT_ZERO, b"one\ntw", b"o"))
     created = moorage("run", "--name", "job", "--cluster", "3", "--no-wait", "--", "x")
     assert created.exit_code == 0, created.stderr

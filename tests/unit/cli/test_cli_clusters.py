@@ -40,7 +40,7 @@ def test_run_refuses_invalid_clusters(manager: FakeManager, moorage: Run) -> Non
 
 
 def test_run_reports_the_failed_sub_kernel(manager: FakeManager, moorage: Run) -> None:
-    """main1 was stopped because of sub1: its own exit code does not explain the failure."""
+    """main1 was stopped because of sub1, so its own exit code does not explain the failure."""
     fields = runs(-15, Reason.EXIT_NONZERO, b"output of main1\n")
     manager.next_session(**(fields | {"detail": "sub1: it ended with 7"}))
     result = moorage("run", "--cluster", "2", "--", "true")

@@ -14,12 +14,12 @@ from test_cli_grammar import ROOT, commands
 from moorage import __version__
 from moorage.common.model.spec import EndpointSpec, Port, Probe
 
-# Names of options that are names of objects of the manager.
+# Option names whose values are names of the manager's objects.
 OF_OBJECTS = {
     "about", "after", "alias", "fallback", "group", "kernel", "key", "like", "model", "name", "on",
     "pipeline", "project", "secret", "session", "share", "template", "user",
 }  # fmt: skip
-# Commands that ask no manager.
+# Commands that make no requests to a manager.
 DAEMONS = {
     "agent", "config", "db", "demo", "doctor", "manager", "proxy", "simulate", "up", "upgrade",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""``moorage contexts``, and which installation a command talks to."""
+"""``moorage contexts``, and the installation to which a command connects."""
 
 from __future__ import annotations
 

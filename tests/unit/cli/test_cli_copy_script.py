@@ -1,4 +1,4 @@
-"""The script that receives a copy in a session removes a partial copy, whatever ends it and
+"""The script that receives a copy in a session removes a partial copy, whatever stops it and
 when."""
 
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from moorage.cli.commands.cp import RECEIVE_SCRIPT
 
-# Its group gets the signal as `rm` begins, as from an agent that closes the input first.
+# Its group gets the signal as `rm` starts, as from an agent that closes the input first.
 _RM = """#!/bin/sh
 kill -s {signal} 0
 exec /bin/rm "$@"

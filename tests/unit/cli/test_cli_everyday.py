@@ -1,5 +1,4 @@
-"""Everyday use: several names, detached runs, files of variables, interrupts, exit codes and
-hints."""
+"""Everyday use: several names, detached runs, variable files, interrupts, exit codes and hints."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from moorage import __main__
 from moorage.cli.app import full_root
 from moorage.cli.context import Output
 
-# Act on sessions and endpoints, or run the platform.
+# Commands that act on sessions and endpoints, or run the platform.
 ROOT_VERBS = {
     "mcp",
     "apply", "audit", "bench", "chat", "claude", "codex", "cp", "demo", "describe", "doctor", 
@@ -25,9 +25,9 @@ ROOT_VERBS = {
     "rename", "run", "scale", "serve", "simulate", "ssh", "start", "stop", "top", "up",
     "usage", "version", "why",
 }  # fmt: skip
-# Daemons, and what sets them up on their node.
+# Daemons, and the commands that set them up on their node.
 DAEMONS = {"manager": set[str](), "agent": {"join", "doctor", "install-engine"}, "proxy": {"join"}}
-# Subjects of one installation, of which there is only one.
+# Subjects that exist once per installation.
 SINGULAR = {
     "config": {"show", "set", "unset", "history", "rollback"},
     "db": {
@@ -142,7 +142,7 @@ def test_malformed_duration_names_the_option_and_the_grammar(moorage: Run, value
 
 
 def test_every_command_that_prints_json_prints_yaml() -> None:
-    """Those of the machine say the formats in their help, all others take those of ``Output``."""
+    """Machine commands list the formats in their help; all others use those of ``Output``."""
     lacking = {
         " ".join(path)
         for path, command in commands(ROOT)
@@ -167,13 +167,13 @@ QUOTED = re.compile(r"`+moorage ([^`]+?)`+|^ {4,}(?:\$ )?moorage ([^#\n]+)", re.
 
 
 def quoted() -> Iterator[tuple[str, list[str]]]:
-    """Commands that messages, docstrings and documents quote: the file, and the words after
+    """Commands quoted in messages, docstrings and documents: the file, and the words after
     ``moorage``."""
     for folder, pattern in (("src", "*.py"), ("docs", "*.md"), (".", "*.md")):
         for file in (ROOT_FOLDER / folder).glob(pattern if folder == "." else f"**/{pattern}"):
             text = re.sub(r'"\s*\n\s*f?"', "", file.read_text())  # adjacent literals
             if file.name == "CHANGELOG.md":
-                continue  # it quotes commands of earlier releases
+                continue  # it quotes commands from earlier releases
 
             for match in QUOTED.finditer(text):
                 yield (
@@ -183,7 +183,7 @@ def quoted() -> Iterator[tuple[str, list[str]]]:
 
 
 def unknown_part(words: list[str]) -> str:
-    """The first subcommand or long option that the command line does not know; empty if it knows
+    """The first subcommand or long option that the command line does not have; empty if it has
     all."""
     command = ROOT
     for position, word in enumerate(words):

@@ -39,7 +39,7 @@ def header(name: str, kind: bytes = FILE, *, link: str = "", size: int = 0) -> b
 
 
 def sparse(name: str, size: int) -> bytes:
-    """An entry in GNU's old sparse format: it claims ``size`` bytes and has none of them."""
+    """An entry in GNU's old sparse format that claims ``size`` bytes and has none of them."""
     raw = bytearray(header(name, tarfile.GNUTYPE_SPARSE))
     raw[483:495] = tarfile.itn(size, 12, tarfile.GNU_FORMAT)  # type: ignore[attr-defined]
     raw[148:156] = b"        "
@@ -58,7 +58,7 @@ def forever(piece: bytes) -> Iterable[bytes]:
 
 
 class Stream(io.RawIOBase):
-    """A stream that is never in memory whole, as from a session."""
+    """A stream that is never completely in memory, as from a session."""
 
     def __init__(self, *pieces: bytes, then: Iterable[bytes] = ()) -> None:
         self._rest = b"".join(pieces)
@@ -154,7 +154,7 @@ def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
     def entries() -> Iterable[bytes]:
         yield from (header(f"top/{n}", tarfile.FIFOTYPE) for n in range(4000))
         gc.collect()
-        # Without pathlib: it interns all names, and the table of interned names grows in steps of
+        # Without pathlib, which interns all names: the table of interned names grows in steps of
         # megabytes.
         traces = tracemalloc.take_snapshot().filter_traces(
             [tracemalloc.Filter(False, pathlib.__file__)]
@@ -190,7 +190,7 @@ def test_time_stamps_and_modes_that_no_file_can_have(tmp_path: Path) -> None:
         assert (into / "a").is_file()
 
 
-# Several copies into one target: what the first leaves must not lead the next one out.
+# Several copies into one target: the files left by the first must not lead the next one outside.
 NAMES = st.sampled_from(["a", "b", "a/b", "b/a", "a/a", "a/b/a"])
 TARGETS = st.lists(st.sampled_from(["..", ".", "a", "b", "outside"]), min_size=1, max_size=4).map(
     "/".join
@@ -228,7 +228,7 @@ def test_no_sequence_of_copies_leaves_the_target(
                 unpack(stream, staged, "top", lambda _: None, limits=LIMITS)  # type: ignore[arg-type]
                 install(staged, target)
             except (UnsafeArchive, OSError):
-                pass  # a merge that stops half way must be safe, too
+                pass  # a merge that stops halfway must also be safe
 
         assert [str(p.relative_to(outside)) for p in outside.rglob("*")] == ["a"]
         assert sorted(p.name for p in (root / "home").iterdir()) == ["outside", "target"]

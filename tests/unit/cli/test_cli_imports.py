@@ -21,7 +21,7 @@ except SystemExit:
 print()
 print(*sys.modules)
 """
-# Modules of components, and of other commands.
+# Modules of components and of other commands.
 NEVER = {
     "alembic", "asyncpg", "cryptography", "docker", "grpc", "moorage.agent", "moorage.demo",
     "moorage.manager", "moorage.proxy", "moorage.server.bootstrap", "prometheus_client", "sqlalchemy",
@@ -29,7 +29,7 @@ NEVER = {
 }  # fmt: skip
 
 
-# What typer converts options with, and the models of the views.
+# typer's option converters, and the models of the views.
 MODELS = {"pydantic", "pydantic_core", "typer._adapters"}
 TRANSPORT = {"aiohttp", "asyncio", "ssl", "yarl"}
 
@@ -86,8 +86,8 @@ def test_ps_in_json_imports_only_the_resources_of_its_lists(manager: FakeManager
 def test_number_of_imported_modules_is_bounded(
     args: tuple[str, ...], bound: int, manager: FakeManager
 ) -> None:
-    """Nearly all CPU of a short command is imports. A failure names a command that began to import
-    more: ``python -X importtime -m moorage ...`` shows what."""
+    """Nearly all CPU time of a short command goes into imports. A failure names a command that has
+    started to import more: ``python -X importtime -m moorage ...`` shows what."""
     manager.add_session(batch("job"))
     assert len(modules(*args, env={"MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY})) <= bound
 
@@ -103,4 +103,4 @@ def test_completion_imports_no_client(words: str, manager: FakeManager) -> None:
     }
     found = imports(env=completing)
     assert not found & (NEVER | MODELS | TRANSPORT | {"moorage.sdk.client", "moorage.common.views"})
-    assert ("h11" in found) == (words == "stop ")  # names were asked for
+    assert ("h11" in found) == (words == "stop ")  # names were requested

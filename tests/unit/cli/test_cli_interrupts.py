@@ -1,5 +1,5 @@
-"""Commands that wait and are interrupted: by Ctrl-C, or by SIGTERM as batch systems and CI send
-it."""
+"""Waiting commands that are interrupted: by Ctrl-C, or by SIGTERM, which batch systems and CI
+send."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def interrupt(
     *,
     waits: Callable[[], bool],
 ) -> tuple[int, str]:
-    """Send a signal to a command as soon as it waits. Returns its exit code and what it printed on
-    stderr."""
+    """Send a signal to a command as soon as it waits. Returns its exit code and its stderr
+    output."""
     env = {
         **os.environ,
         "MOORAGE_URL": manager.url,
@@ -184,7 +184,7 @@ def test_sigterm_in_a_finalizer_is_not_lost() -> None:
 
     async def wait() -> None:
         Finalized()
-        # a signal that is lost, or noticed by another event only, never ends it
+        # a signal that is lost, or noticed only through another event, never ends it
         await asyncio.Event().wait()
 
     # tests in the background ignore it

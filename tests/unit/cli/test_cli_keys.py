@@ -19,7 +19,7 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_pa
     )
     assert created.exit_code == 0
     assert "only now" in created.stderr
-    secret = created.stdout.removesuffix("\n")  # the secret alone, for scripts
+    secret = created.stdout.removesuffix("\n")  # only the secret, for scripts
     key_file = tmp_path / "key"
     key_file.write_text(f"{secret}\n")
     assert moorage("ps", "--key-file", str(key_file)).exit_code == 0

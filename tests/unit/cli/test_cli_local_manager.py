@@ -1,5 +1,5 @@
-"""Managers on this host: commands reach them by their Unix sockets, and tell nobody else
-anything."""
+"""Managers on this host: commands reach them through their Unix sockets, and disclose nothing to
+other programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moorage.sdk.installation.connection import find_connection
 from moorage.sdk.installation.contexts import Context, Contexts, write_contexts
 from moorage.sdk.installation.saved_files import read_contexts
 
-# By plain reads, the client of the SDK, its streams, and its WebSockets.
+# Through plain reads, the SDK's client, its streams, and its WebSockets.
 COMMANDS = (
     ("ps",),
     ("ps", "-o", "json"),
@@ -39,7 +39,7 @@ SECURE: dict[str, str | None] = {"MOORAGE_INSECURE_LOOPBACK": None}
 
 
 class Squatter:
-    """A program of somebody else that has taken a port. ``heard``: what was sent there."""
+    """A foreign program that has taken a port. ``heard``: the data sent there."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -72,7 +72,7 @@ def squatter() -> Iterator[Squatter]:
 
 @pytest.fixture
 def home(tmp_path: Path, squatter: Squatter) -> Path:
-    """As `moorage up` has left it, whose port somebody else has taken meanwhile."""
+    """As `moorage up` has left it, but a foreign program has since taken the port."""
     made = tmp_path / "home"
     made.mkdir(mode=0o700)
     saved = {"url": squatter.url, "socket": str(socket_path(made, "manager", squatter.port))}
@@ -83,7 +83,7 @@ def home(tmp_path: Path, squatter: Squatter) -> Path:
 
 @pytest.fixture
 def local(manager: FakeManager, home: Path, squatter: Squatter) -> Iterator[str]:
-    """The manager listens on its socket only. Its URL."""
+    """The manager listens only on its socket. Returns its URL."""
     manager.add_session(SessionSpec(name="dev", command=["true"], resources={"cpu": 1}))
     path = socket_path(home, "manager", squatter.port)
     with reserved(path) as short:
@@ -165,7 +165,7 @@ def test_completion_says_nothing_to_whoever_took_the_port(
 )
 @pytest.mark.parametrize("insecure", ["", "0", "1"])
 def test_which_manager_is_meant(tmp_path: Path, url: str | None, found: str, insecure: str) -> None:
-    """One of this state directory listens at 8701; nothing is saved."""
+    """A manager of this state directory listens on 8701; nothing is saved."""
     env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_INSECURE_LOOPBACK": insecure}
     with reserved(socket_path(tmp_path, "manager", 8701)) as short, listen(short):
         if insecure == "1":
@@ -258,7 +258,7 @@ def test_a_directory_that_others_may_write_to_proves_nothing(
 async def test_streams_of_the_client_prove_the_manager_too(
     local: str, manager: FakeManager, home: Path
 ) -> None:
-    """They have connections of their own."""
+    """They have their own connections."""
     home.chmod(0o777)
     async with Client(local, KEY) as client:
         with pytest.raises(Unproven, match="others may write to"):

@@ -1,4 +1,4 @@
-"""MCP server: tools from the OpenAPI document, plans and their budget."""
+"""The MCP server: tools from the OpenAPI document, plans and their budget."""
 
 from __future__ import annotations
 

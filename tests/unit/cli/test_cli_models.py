@@ -1,4 +1,4 @@
-"""``moorage models``, and what ``moorage serve`` takes for a model by itself."""
+"""``moorage models``, and the choices that ``moorage serve`` makes for a model by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors about fields in terms of the command line."""
+"""Errors about fields, expressed in command line terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists read without the client: the same output, and the client's errors where a read fails."""
+"""Lists read without the client: the same output, and the client's errors if a read fails."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_output_is_that_of_the_client(
     args: tuple[str, ...], manager: FakeManager, moorage: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(manager)
-    for _ in range(5):  # reading drives the replicas of the endpoints to their last status
+    for _ in range(5):  # reading moves the endpoints' replicas to their last status
         moorage("ps", "-a", "-o", "json")
 
     manager.requests.clear()

@@ -1,5 +1,5 @@
-"""Options and arguments that are taken as they are: as typer converts them, and refused as typer
-refuses."""
+"""Options and arguments that are parsed without typer: converted as typer does, and refused as
+typer does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _upper(value: str | None) -> str | None:
 
 
 def parsed(kind: type[TyperCommand], args: list[str]) -> Any:
-    """The values that the function gets, or the refusal."""
+    """The values that the function receives, or the refusal."""
     got: dict[str, Any] = {}
     app = typer.Typer()
 

@@ -12,7 +12,7 @@ from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.status import Status
 from moorage.common.views.resources import Hold, Problem
 
-# A dumb one, on which a spinner does not move.
+# A dumb terminal, on which a spinner does not move.
 NO_ROOM = Hold(
     reason=Reason.INSUFFICIENT_RESOURCES,
     text="no free GPU",
@@ -192,7 +192,7 @@ def test_serve_refuses_a_name_in_use(manager: FakeManager, moorage: Run) -> None
     moorage("serve", "org/big")
     result = moorage("serve", "other/big")
     assert result.exit_code == 1
-    # The agent has no vLLM, which is told before.
+    # The agent has no vLLM, which is reported first.
     assert result.stderr.endswith(
         "\nmoorage: an endpoint named 'big' exists already; choose another name\n"
     )

@@ -1,4 +1,4 @@
-"""The question of ``moorage serve`` whether to install vLLM, on a real terminal."""
+"""The question from ``moorage serve`` whether to install vLLM, on a real terminal."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def without_vllm(manager: FakeManager) -> FakeManager:
 def on_terminal(
     manager: FakeManager, home: Path, args: Sequence[str], answer: bytes
 ) -> tuple[int, str]:
-    """Exit code and output of a command whose input, output and errors are a terminal, which types
-    ``answer`` after the question."""
+    """The exit code and output of a command on a terminal for all three streams, where ``answer``
+    is typed after the question."""
     ours, theirs = pty.openpty()
     env = os.environ | {
         "MOORAGE_API_KEY": KEY,
@@ -58,13 +58,13 @@ def on_terminal(
 
             try:
                 piece = os.read(ours, 4096)
-            except OSError:  # nobody has the terminal open
+            except OSError:  # no process has the terminal open
                 break
 
             shown += piece
             if answer and any(end in shown for end in (b"[Y/n]: ", b"(install): ")):
-                # Python does not see a signal between its prompt and its read, as no person can
-                # send one.
+                # Python does not see a signal between its prompt and its read; no person could send
+                # one that fast.
                 while not _sleeps(asked.pid) and time.monotonic() < ends_at:
                     time.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""Commands that SSH clients ask for."""
+"""Commands requested by SSH clients."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ASKED = {
         ("serv", ["serve"]),
         ("desc", ["describe"]),
         ("st", ["start", "stop"]),
-        # Commands of other tools.
+        # Commands from other tools.
         ("cancel", ["stop"]),
         ("cancle", ["stop"]),
         ("scancel", ["stop"]),
@@ -43,7 +43,7 @@ ASKED = {
         ("secrets create", ["secrets set"]),
         ("agent joni", ["agent join"]),
         ("projects members lst", ["projects members list"]),
-        # The verbs of the root act on these.
+        # The root verbs act on these.
         ("sessions cancel", ["stop"]),
         ("sessions describe", ["describe"]),
         ("endpoints delete", ["stop"]),

@@ -1,4 +1,4 @@
-"""Tables on a terminal: the widest columns are cut first."""
+"""Tables on a terminal: the widest columns are truncated first."""
 
 from __future__ import annotations
 

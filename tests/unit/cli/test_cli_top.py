@@ -24,7 +24,7 @@ from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import AgentStatus, Status
 from moorage.common.views.resource_usage import AgentStats
 
-# For a program to start, to draw and to end, on a machine with other work.
+# Time for a program to start, draw and exit on a busy machine.
 LIMIT_S = 120
 
 
@@ -128,14 +128,15 @@ def test_top_refreshes_on_a_terminal_until_ctrl_c(manager: FakeManager, tmp_path
     shown = b""
     deadline = time.monotonic() + LIMIT_S
     try:
-        # Drawn, and drawn again: on the other screen of the terminal, which is left as it was.
+        # It is drawn repeatedly, on the terminal's alternate screen; the main screen is left as it
+        # was.
         while shown.count(b"40GiB") < 2:
             assert time.monotonic() < deadline, shown
             if select.select([own], [], [], 1)[0]:
                 shown += os.read(own, 65536)
 
         top.send_signal(signal.SIGINT)
-        # Until its end, so that it never waits for somebody to read.
+        # Read until it ends, so that it never waits for a reader.
         with suppress(OSError):
             while select.select([own], [], [], LIMIT_S)[0] and (more := os.read(own, 65536)):
                 shown += more

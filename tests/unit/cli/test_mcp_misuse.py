@@ -1,4 +1,4 @@
-"""MCP server against an agent that misuses it: plans that are replayed, changed or late, and its
+"""The MCP server and an agent that misuses it: plans that are replayed, changed or late, and the
 budget."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ONE_HOUR = {"command": ["true"], "resources": {"cuda.device": 1}, "timeout_s": 3
 
 
 class LateClock(SystemClock):
-    """``late_s``: by how much the present is later."""
+    """``late_s``: how much later the present is."""
 
     late_s = 0.0
 

@@ -1,5 +1,5 @@
-"""Signatures by ``ssh-keygen``, with which ``moorage keys add-ssh`` proves that the user holds the
-key."""
+"""Signatures from ``ssh-keygen``, with which ``moorage keys add-ssh`` proves that the user holds
+the key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="OpenSSH 
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    """The file of a public key, with the private one beside it."""
+    """A public key file, with the private one beside it."""
     command = [
         "ssh-keygen",
         "-q",

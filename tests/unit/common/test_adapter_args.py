@@ -1,4 +1,4 @@
-"""Adapters in the specification of endpoints, and in the arguments of their replicas."""
+"""Adapters in endpoint specifications and in the arguments of replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pages of runs: the index agrees with a reader that sums every item, and waiting sums nothing."""
+"""Pages of runs: the index agrees with a reader that sums every item, and waiting involves no
+summing."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ BODIES = st.one_of(
 
 
 def summed(items: list[dict[str, Any]], after: int, limit: int) -> RunPage:
-    """The page by its definition."""
+    """The page by definition."""
     size = 0
     at = after
     while at < len(items):
@@ -69,6 +70,6 @@ def test_a_page_is_as_its_definition_says(
 def test_a_reader_who_waits_sums_no_item_again() -> None:
     record = RunItems({"type": "stdout", "text": "x"} for _ in range(1000))
     for item in record.items:
-        item["text"] = object()  # whose size nobody can tell any more
+        item["text"] = object()  # whose size can no longer be determined
     assert not record.is_settled(0)
     assert record.page(990).next == 1000

@@ -1,5 +1,5 @@
-"""Deltas of reports: the receiver follows the sender and detects drift, whatever fields each end
-knows."""
+"""Report deltas: the receiver follows the sender and detects drift, whichever fields each end
+has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EMPTY = Report(
     0,
     (),
 )
-# Field 99, which no release knows.
+# Field 99, which no release has.
 UNKNOWN_FIELD = b"\x98\x06\x01"
 worlds = st.lists(
     st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)), min_size=2, max_size=12
@@ -99,7 +99,7 @@ def test_fields_of_a_newer_release_do_not_change_the_digest() -> None:
     for ports in ({"a": 1}, {"a": 1, "b": 2}, {"a": 3, "b": 2}):
         wire = sender.next_message(report(ports))
         for index, content in enumerate(wire.kernels):
-            # Before the fields that this release knows, so that encoding it again gives other
+            # It precedes the fields of this release, so that encoding it again produces different
             # bytes.
             wire.kernels[index] = UNKNOWN_FIELD + content
 

@@ -1,4 +1,4 @@
-"""Frames of dial-out connections: however they are cut, and whatever arrives that is none."""
+"""Frames on dial-out connections: however they are split, and whatever else arrives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOME = st.one_of(
 
 
 def joined(found: list[frames.Frame]) -> list[frames.Frame]:
-    """Data of one stream in a row, as one frame."""
+    """Consecutive data of one stream, as one frame."""
     result: list[frames.Frame] = []
     for kind, stream, payload in found:
         if kind == frames.DATA and result and result[-1][:2] == (kind, stream):

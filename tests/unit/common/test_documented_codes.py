@@ -1,4 +1,4 @@
-"""Documents of operators cover every status, reason and check, and nothing else."""
+"""The operator documents cover every status, reason and check, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from moorage.manager.store.platform.integrity import CHECKS
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "troubleshooting.md").read_text()
 ALL_PAGES = [pytest.param(path.read_text(), id=path.stem) for path in sorted(DOCS.glob("*.md"))]
-# Files, such as `agent.json`, and tables of settings.
+# Files such as `agent.json`, and tables of settings.
 NO_SETTINGS = {"json", "py", "plugins", "sites"}
 
 
 def rows(section: str) -> list[str]:
-    """The codes in the first column of the tables of a section."""
+    """The codes in the first column of a section's tables."""
     text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     assert text, f"there is no section {section!r}"
     return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)

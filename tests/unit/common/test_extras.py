@@ -1,4 +1,4 @@
-"""Failed imports of optional dependencies: what is missing, and what installs it."""
+"""Failed imports of optional dependencies: what is missing, and how to install it."""
 
 from __future__ import annotations
 

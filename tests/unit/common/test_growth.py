@@ -1,4 +1,5 @@
-"""The measurement of growth that `make soak` takes: a leak is found, a cache that is full is none."""
+"""The growth measurement of `make soak`: a leak is found, and a full cache is not reported as
+one."""
 
 from __future__ import annotations
 

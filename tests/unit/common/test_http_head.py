@@ -1,4 +1,4 @@
-"""Guard of request heads: versions, repeated and ambiguous names, and the Host of loopback
+"""The guard for request heads: versions, repeated and ambiguous names, and the Host of loopback
 listeners."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_ambiguous_heads_are_refused(
 def test_loopback_listener_answers_to_its_own_names(host: str, allowed: bool) -> None:
     names = "moorage.example", ".apps.example"
     checked = guard("127.0.0.1", *names)
-    for _ in range(2):  # the second time from memory
+    for _ in range(2):  # the second time from the cache
         refusal = checked.find_problem((1, 1), [b"Host"], host)
         assert (refusal is None) is allowed
 

@@ -1,4 +1,4 @@
-"""The file in which an agent or a proxy keeps the installation that it belongs to."""
+"""The file in which an agent or a proxy stores the installation to which it belongs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def file(tmp_path: Path) -> InstallationFile:
 def test_the_first_one_is_kept(file: InstallationFile) -> None:
     file.check("a", "m:1")
     assert not file.path.exists()
-    file.admit("", "m:0")  # of the previous release
+    file.admit("", "m:0")  # from the previous release
     assert not file.path.exists()
     file.admit("a", "m:1")
     file.admit("a", "m:2")

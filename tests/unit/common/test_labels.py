@@ -1,4 +1,4 @@
-"""User labels and selectors, by the rules of Kubernetes."""
+"""User labels and selectors, following the rules of Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof that a Unix socket is a manager's: who could have put it there, and who listens."""
+"""Proof that a Unix socket belongs to a manager: who could have put it there, and who listens."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_loop_of_links_ends(tmp_path: Path) -> None:
 
 
 def test_directory_that_the_group_may_write_to(tmp_path: Path) -> None:
-    """Another group than the private one of its owner."""
+    """A group other than its owner's private one."""
     path = socket_path(tmp_path, "manager", 8700)
     with listening_at(path):
         os.chown(tmp_path, -1, 65534 if os.geteuid() == 0 else os.getegid())
@@ -172,7 +172,7 @@ sys.stdin.read()
 
 @contextmanager
 def squatter(path: Path, *, uid: int, directory_uid: int, mode: int = 0o755) -> Iterator[None]:
-    """A program of user ``uid`` that listens in a directory of ``directory_uid``."""
+    """A program of user ``uid`` that listens in a directory owned by ``directory_uid``."""
     path.parent.mkdir(parents=True)
     command = [sys.executable, "-I", "-c", LISTEN_AS, str(path), str(uid), str(directory_uid)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -215,7 +215,7 @@ def test_a_directory_that_a_stranger_made_in_a_shared_one_is_none(tmp_path: Path
 
 @is_root
 def test_a_stranger_s_link_leads_nowhere(tmp_path: Path) -> None:
-    """In ``/tmp``, its owner could have it lead elsewhere."""
+    """In ``/tmp``, its owner could point it elsewhere."""
     path = socket_path(tmp_path / "home", "manager", 8700)
     path.parent.parent.mkdir(mode=0o711)
     shared = tmp_path / "shared"
@@ -252,7 +252,7 @@ def test_the_socket_of_a_running_manager_is_not_replaced(tmp_path: Path) -> None
 
 
 def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
-    """It is not changed: it may be another one than it seems, such as ``/run``."""
+    """It is not changed, because it may not be what it seems, such as ``/run``."""
     path = socket_path(tmp_path, "manager", 8700)
     path.parent.mkdir()
     path.parent.chmod(0o755)

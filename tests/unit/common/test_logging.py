@@ -1,4 +1,4 @@
-"""Log lines of a process: each a JSON object when asked for, whoever logs."""
+"""Log lines of a process: each is a JSON object if configured, whichever library logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The catalogue and the estimate: what a model takes, which GPUs take it, what is refused."""
+"""The catalogue and the estimate: what a model needs, which GPUs can hold it, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ def test_entries_have_as_many_parameters_as_their_publishers_state(entry: dict[s
     found = find_model(entry["id"])
     assert found is not None
     assert found.architecture.parameters == pytest.approx(entry["parameters"], rel=0.002)
-    # Files: what was counted, within what quantisation keeps besides and what safetensors store
-    # twice.
+    # File sizes: the counted size, within the tolerance for data that quantisation adds and
+    # safetensors store twice.
     counted = found.architecture.weight_bytes
     low, high = (0.28, 0.6) if found.engine == "llamacpp" else (0.85, 1.3)  # 4.5 to 8.5 bits
     assert low < found.weights / counted < high or entry["id"] == "Qwen/Qwen3-0.6B"
@@ -77,7 +78,7 @@ def test_entries_are_unique_and_name_entries() -> None:
 @pytest.mark.parametrize(
     ("changes", "tokens", "element", "parallel", "expected"),
     [
-        # GQA: 2 * 32 layers * 8 heads * 128 * 2 bytes = 128 KiB a token.
+        # GQA: 2 * 32 layers * 8 heads * 128 * 2 bytes = 128 KiB per token.
         ({}, 1024, 2, 1, 128 * 1024 * 1024),
         ({}, 1024, 1, 1, 64 * 1024 * 1024),
         ({}, 1024, 2, 4, 32 * 1024 * 1024),
@@ -164,16 +165,16 @@ def test_configs_that_say_too_little(changes: dict[str, Any], message: str) -> N
             Wanted(tensor_parallel=4),
             ("a", 4, 131072, ""),
         ),
-        # Two nodes take it on one GPU, the third does not.
+        # Two nodes can hold it on one GPU; the third cannot.
         (
             "Qwen/Qwen3-8B",
             [("a", (H100,)), ("b", (T4,) * 2), ("c", (H100,) * 2)],
             Wanted(),
             ("ac", 1, 40960, ""),
         ),
-        # 14 heads: not divided by 4.
+        # 14 heads, which 4 does not divide.
         ("Qwen/Qwen2.5-0.5B-Instruct", [("a", (T4,) * 8)], Wanted(), ("a", 1, 32768, "float16")),
-        # GPUs of two kinds do not serve one replica.
+        # GPUs of different kinds do not serve one replica.
         ("microsoft/phi-4", [("a", (T4, T4, H100))], Wanted(), ("a", 1, 16384, "")),
         ("deepseek-ai/DeepSeek-R1", [("a", (("B200", 192 * GIB),) * 8)], Wanted(), ("a", 4, None, "")),
     ],

@@ -1,4 +1,4 @@
-"""Settings that errors and help name: they exist."""
+"""Settings named in errors and help texts exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SETTING = re.compile(r"(?<![\w./-])((?:agent|common|manager|proxy)\.[a-z]\w+)(?!
 
 
 def sentences(path: Path) -> list[str]:
-    """The texts of a module but its docstrings."""
+    """The texts of a module except its docstrings."""
     source = path.read_text()
     if not SETTING.search(source):
         return []
@@ -21,7 +21,7 @@ def sentences(path: Path) -> list[str]:
     tree = ast.parse(source)
     documentation = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
-    }  # also of the fields of settings
+    }  # including those of settings' fields
     constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     texts = [
         node.value

@@ -1,4 +1,4 @@
-"""The rule for names, and the name that a refusal suggests."""
+"""The rule for names, and the name suggested in a refusal."""
 
 from __future__ import annotations
 

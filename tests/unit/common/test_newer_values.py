@@ -1,4 +1,4 @@
-"""Values of a newer release: what a client takes of them, and what is shown of them."""
+"""Values from a newer release: what a client accepts, and what it shows."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ TEMPLATE = {
     "created_by": "ann",
 }
 GROUP = {"name": "g", "agents": 0, "pending": 0, "running": 0}
-# Each with the view, the fields beside it, its name in the view, and a place of a field that is not
-# known.
+# Each with the view, the fields beside it, its name in the view, and the position of an unknown
+# field.
 SHOWN: dict[str, tuple[type[BaseModel], dict[str, Any], str, BaseModel, tuple[str | int, ...]]] = {
     "spec of a session": (
         SessionView, SESSION, "spec",
@@ -54,7 +54,8 @@ SHOWN: dict[str, tuple[type[BaseModel], dict[str, Any], str, BaseModel, tuple[st
 
 @pytest.mark.parametrize("kind", SHOWN)
 def test_a_client_takes_what_it_knows_of_an_answer(kind: str) -> None:
-    """A manager answers with all fields of a spec: one more would end every older client."""
+    """A manager answers with all fields of a spec, so an additional one would break every older
+    client."""
     view, beside, name, value, place = SHOWN[kind]
     shown = value.model_dump(mode="json")
     for inner in ((), place):
@@ -67,7 +68,9 @@ def test_a_client_takes_what_it_knows_of_an_answer(kind: str) -> None:
     answer = json.dumps({"items": [{**beside, name: shown, "new": 1}], "next": None})
     page = Page[view].model_validate_json(answer, context=KNOWN_FIELDS)  # type: ignore[valid-type]
     assert getattr(page.items[0], name) == value
-    with pytest.raises(ValidationError, match="tomorrow"):  # who stores it must know all
+    with pytest.raises(
+        ValidationError, match="tomorrow"
+    ):  # a client that stores it must know all of it
         Page[view].model_validate_json(answer)  # type: ignore[valid-type]
 
 

@@ -1,4 +1,4 @@
-"""Requests that count as equal."""
+"""Requests that are considered equal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from moorage.common.model.reuse import MEANING, request_hash
 from moorage.common.model.spec import SessionSpec
 
-# When, where and how often a program runs, and what it is called.
+# When, where and how often a program runs, and its name.
 WITHOUT_MEANING = frozenset(
     {
         "name",

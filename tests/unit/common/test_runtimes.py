@@ -1,4 +1,4 @@
-"""The table of runtimes, and that whoever takes the name of a runtime takes each that fits."""
+"""The table of runtimes; every place that accepts a runtime's name accepts each suitable one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from moorage.common.views.endpoints import EndpointPatch
 
 
 def choices(annotation: Any) -> frozenset[Any]:
-    """The values of a ``Literal``, also where null may stand instead; none for another type."""
+    """The values of a ``Literal``, even if null is also allowed; none for another type."""
     if get_origin(annotation) is Literal:
         return frozenset(get_args(annotation))
     if isinstance(annotation, UnionType) or get_origin(annotation) is not None:

@@ -1,4 +1,4 @@
-"""The rule of access to sessions: the table as it is meant, and what must hold of any table."""
+"""The access rule for sessions: the intended table, and the properties that any table must have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MEANT: dict[tuple[Role, Relation, SessionKind], set[Action]] = {
     (Role.ADMIN, Relation.PROJECT, SessionKind.ISOLATED): ALL,
     (Role.ADMIN, Relation.PROJECT, SessionKind.AS_AGENT): ALL,
 }
-"""Written down once more: an entry that is changed in the table alone fails."""
+"""Repeated here, so that an entry changed only in the table fails."""
 EVERY = list(itertools.product(Role, Relation, SessionKind, Action))
 
 
@@ -82,7 +82,7 @@ def test_what_is_foreign_looks_as_what_does_not_exist() -> None:
         verdict = ask(role, Relation.FOREIGN, kind, action)
         assert verdict is decide(Caller(role, "ann", ("vision",)), None, action)
         assert verdict in (Verdict.UNKNOWN, Verdict.ROLE)
-        # Before anything is looked up, so that the answer does not depend on it.
+        # Checked before anything is looked up, so that the answer does not depend on it.
         assert (verdict is Verdict.ROLE) == (refused_at_once(role, None, action) is Verdict.ROLE)
 
 
@@ -141,7 +141,7 @@ def test_refusals_are_not_found_only_for_what_must_not_be_known() -> None:
 
 
 def test_kinds_of_sessions() -> None:
-    """By runtime, those of plug-ins included: nothing is known of them, so they count as
+    """By runtime, including plug-ins: nothing is known about those, so they are treated as
     processes."""
     as_agent = {
         runtime

@@ -1,4 +1,4 @@
-"""Every cell of the table of session types and features, as validation applies it."""
+"""Every cell in the table of session types and features, as applied by validation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""SFTP server of one directory: nothing leads out of it, whatever paths, links, names and packets
-it gets."""
+"""An SFTP server for one directory: nothing leads out of it, whatever paths, links, names and
+packets it gets."""
 
 from __future__ import annotations
 
