@@ -1,5 +1,5 @@
 """A LoRA adapter of a model with weights, on a real vLLM: answers, stored responses, and what its
-log tells while it loads."""
+log shows while it loads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 NAME = "tuned"
 LOADED_S = 400.0
 STORES = {"VLLM_ENABLE_RESPONSES_API_STORE": "1"}
-# All but --load-format dummy: the weights are read.
+# All except --load-format dummy, because the weights are read.
 OPTIONS = [*ARGS[2:], "--max-lora-rank", str(RANK)]
 
 
@@ -84,7 +84,7 @@ async def _ask(platform: Platform) -> None:
 
 
 async def _ask_again(platform: Platform) -> None:
-    """The id of a stored response names its replica, so that another proxy finds it, too."""
+    """The id of a stored response names its replica, so that another proxy also finds it."""
     kernels = set((await asyncio.to_thread(kernels_below, platform.home)).values())
     async with openai.AsyncOpenAI(base_url=platform.openai_url, api_key=platform.key) as client:
         asked: Any = {"model": NAME, "input": "Tell me about the sea.", "max_output_tokens": 16}
@@ -99,7 +99,7 @@ async def _ask_again(platform: Platform) -> None:
 
 
 def _stages(log: str) -> list[str]:
-    """What was shown, one after another, as the log grew."""
+    """The successive states shown while the log grew."""
     lines = log.splitlines()
     seen = list[str]()
     for end in range(1, len(lines) + 1):

@@ -1,7 +1,7 @@
 """Claude Code and Codex themselves, from npm, with a model that a real vLLM serves.
 
-The model is tiny and says random words: any answer counts. It has room for the prompts of both
-programs.
+The model is tiny and returns random words, so any answer counts. Its context holds the prompts of
+both programs.
 """
 
 from __future__ import annotations

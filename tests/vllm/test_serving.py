@@ -1,5 +1,5 @@
-"""Endpoint of real vLLM engines: load, priorities, cancellation, scaling and lost replicas. Each
-test continues with the endpoint as the one before has left it."""
+"""An endpoint with real vLLM engines: load, priorities, cancellation, scaling and lost replicas.
+Each test continues with the endpoint as the previous one left it."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ async def view(platform: Platform) -> EndpointView:
 
 
 async def ready(platform: Platform, replicas: int) -> EndpointView:
-    """Wait until that many are ready, no others exist, and the engine of each runs: one that was
-    just killed counts as ready for some milliseconds more."""
+    """Wait until that many are ready, no others exist, and the engine of each runs: a replica that
+    was just killed is considered ready for some milliseconds more."""
 
     async def are_ready() -> EndpointView | None:
         found = await view(platform)
@@ -80,7 +80,7 @@ async def ready(platform: Platform, replicas: int) -> EndpointView:
 
 
 async def gauges(platform: Platform) -> dict[str, float]:
-    """What its only replica says itself: name of the metric without labels, summed up."""
+    """The only replica's own metric: its name without labels, values added up."""
     (replica,) = [r for r in (await view(platform)).sessions if r.state]
     async with (
         aiohttp.ClientSession() as http,
@@ -97,7 +97,7 @@ async def gauges(platform: Platform) -> dict[str, float]:
 
 
 async def series(platform: Platform) -> dict[str, float]:
-    """What the manager tells Prometheus about its only replica."""
+    """The manager's Prometheus data about its only replica."""
     prefix = "moorage_endpoint_replica_"
     async with (
         aiohttp.ClientSession(headers=platform.auth) as http,
@@ -121,7 +121,7 @@ class Asker:
         return self._http.post(self._url + path, json=body, headers=self._headers)
 
     async def long(self, tokens: int = 200, **fields: Any) -> int:
-        """The status of a request for so many tokens, whatever the model generates."""
+        """The status of a request for this many tokens, whatever the model generates."""
         async with self.post(max_tokens=tokens, ignore_eos=True, **fields) as answer:
             await answer.read()
             return int(answer.status)
@@ -146,7 +146,7 @@ async def asker(platform: Platform, key: str = "", url: str = "") -> AsyncIterat
 
 @asynccontextmanager
 async def crowd(platform: Platform, clients: int, tokens: int = 100) -> AsyncIterator[Counter[int]]:
-    """So many clients that ask again and again: statuses of the answers."""
+    """This many clients that send requests repeatedly; the statuses of the answers."""
     seen = Counter[int]()
     over = asyncio.Event()
 
@@ -242,7 +242,7 @@ async def test_load_of_its_engine_is_shown(platform: Platform) -> None:
                 shown["running"] + shown["waiting"] > 0 for shown in sessions if shown["state"]
             )
 
-        # At once: the crowd does not wait for a command that takes seconds.
+        # Called directly, because the crowd does not wait for a command that takes seconds.
         await asyncio.gather(
             until("the metrics show it", is_in_metrics), until("the command shows it", is_described)
         )
@@ -260,7 +260,8 @@ async def test_load_of_its_engine_is_shown(platform: Platform) -> None:
 
 
 async def test_priority_of_a_key_reaches_its_queue(platform: Platform) -> None:
-    """Those who come last, with a higher priority or none, go before the lowly ones that wait."""
+    """Requests that arrive last with a higher priority or none overtake waiting ones with a low
+    priority."""
     async with platform.client() as client:
         lowly = (await client.keys.create(KeySpec(name="lowly", max_priority=1))).secret
         urgent = (await client.keys.create(KeySpec(name="urgent", max_priority=90))).secret
@@ -319,7 +320,7 @@ async def test_client_that_leaves_ends_the_work_for_it(platform: Platform) -> No
 
 
 async def test_time_to_the_first_token(platform: Platform) -> None:
-    """Measured, and printed with ``-s``: what the proxy adds."""
+    """The latency that the proxy adds, measured and printed with ``-s``."""
     (replica,) = [r for r in (await view(platform)).sessions if r.state]
     environments = [
         env for env in processes().values() if env.get("MOORAGE_SESSION_ID") == replica.session_id
@@ -380,7 +381,7 @@ async def test_more_replicas_while_requests_wait(platform: Platform) -> None:
 
 
 async def test_replicas_killed_at_random(platform: Platform) -> None:
-    """Only streams may fail whose first byte was sent, also while both replicas are gone."""
+    """Only streams whose first byte was sent may fail, even while both replicas are gone."""
     await scale(platform, min=2, max=2)
     await ready(platform, 2)
     seen = Counter[str]()
@@ -431,7 +432,9 @@ async def test_replicas_killed_at_random(platform: Platform) -> None:
                 engines = sorted(kernels_below(platform.home).items())
                 for kernel in rng.sample(sorted({kernel for _, kernel in engines}), kernels):
                     for pid in (pid for pid, of in engines if of == kernel):
-                        with suppress(ProcessLookupError):  # it may follow the one before by itself
+                        with suppress(
+                            ProcessLookupError
+                        ):  # it may follow the previous one by itself
                             os.kill(pid, signal.SIGKILL)
 
                     await go_on()

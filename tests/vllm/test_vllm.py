@@ -72,7 +72,7 @@ def test_model_from_serve_to_stop(platform: Platform, tmp_path: Path) -> None:
     assert caught.value.code == "model_not_found"
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=platform.openai_url, api_key="wrong").models.list()
-    with pytest.raises(openai.BadRequestError):  # vLLM's own error passes unchanged
+    with pytest.raises(openai.BadRequestError):  # vLLM's own error passes through unchanged
         client.chat.completions.create(model=NAME, messages=question, max_tokens=100_000)  # type: ignore[arg-type]
 
     asyncio.run(_metrics(platform, client))

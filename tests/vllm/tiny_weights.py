@@ -1,4 +1,4 @@
-"""Weights for the tiny Llama model, and a LoRA adapter of it, as safetensors."""
+"""Weights for the tiny Llama model and a LoRA adapter for it, as safetensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LAYER = {
     "mlp.up_proj": (FEED_FORWARD, HIDDEN),
     "mlp.down_proj": (HIDDEN, FEED_FORWARD),
 }
-# What they are called in a GGUF file.
+# Their names in a GGUF file.
 _NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -58,7 +58,8 @@ def write_weights(model: Path) -> None:
 
 
 def write_readable_weights(model: Path) -> None:
-    """Those of the demo's GGUF file: every answer has at least one word, and ends by itself."""
+    """The weights of the demo's GGUF file: every answer has at least one word and ends by
+    itself."""
     source = model / "tiny.gguf"
     write_tiny_gguf(source)
     read = [(tensor.name, tensor.data) for tensor in gguf.GGUFReader(source).tensors]
@@ -72,7 +73,7 @@ def _hub_name(name: str) -> str:
 
 
 def write_adapter(path: Path) -> None:
-    """An adapter that changes what the model answers."""
+    """An adapter that changes the model's answers."""
     path.mkdir()
     modules = ["q_proj", "v_proj"]
     config = {
@@ -112,7 +113,7 @@ def _random(shapes: Shapes) -> Iterator[tuple[str, Any]]:
 
 
 def _write(path: Path, tensors: Iterable[tuple[str, Any]]) -> None:
-    """The format: the size of the header, the header as JSON, the numbers."""
+    """The format: the header's size, the header as JSON, and the numbers."""
     header = {}
     data = b""
     for name, values in tensors:

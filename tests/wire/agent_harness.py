@@ -47,7 +47,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self.streams = 0
         self.refused = 0
 
-        # reports received in full, and as deltas
+        # reports received in full and as deltas
         self.wholes = 0
         self.deltas = 0
         self.usages = 0  # reports with usage
@@ -59,7 +59,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self.log_errors: dict[str, str] = {}
         self.logs_ended: set[str] = set()
 
-        # Log requests whose reader disconnects after the first data.
+        # Log requests with readers that disconnect after the first data.
         self.disconnecting_readers: set[str] = set()
         self.port = 0
         self._server: grpc.aio.Server | None = None
@@ -90,11 +90,11 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self._outbox.put_nowait(wire)
 
     def tell(self, **settings: Any) -> None:
-        """A message without anything else."""
+        """A message with nothing else in it."""
         self._outbox.put_nowait(agent_pb2.ManagerMessage(**settings))
 
     def order(self, *kernels: KernelSpec, generation: int | None = None) -> Orders:
-        """Order exactly these kernels, under the next generation unless one is given."""
+        """Order exactly these kernels, with the next generation unless one is given."""
         self.generation += 1
         orders = Orders(self.generation if generation is None else generation, kernels)
         if generation is None:
@@ -105,7 +105,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
     async def wait_for_report(
         self, condition: Callable[[Report], bool], timeout_s: float = 20
     ) -> Report:
-        """The first report, from the newest one on, that fulfils ``condition``."""
+        """The first report, starting with the newest one, that satisfies ``condition``."""
         checked = max(0, len(self.reports) - 1)
         try:
             async with asyncio.timeout(timeout_s), self.arrived:
@@ -183,7 +183,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
             writer.cancel()
 
     async def _write(self, outbox: asyncio.Queue[agent_pb2.ManagerMessage], context: Any) -> None:
-        """Messages go to the latest stream; each stream begins with the orders."""
+        """Messages are sent to the latest stream; each stream starts with the orders."""
         while True:
             await context.write(await outbox.get())
 
@@ -271,7 +271,7 @@ def kernel(*command: str, **fields: Any) -> KernelSpec:
 
 
 def processes(kernel_id: str) -> Iterator[int]:
-    """Live processes with the kernel's id in their environment, its supervisor included."""
+    """Live processes with the kernel's id in their environment, including its supervisor."""
     for pid in procfs.pids():
         now = procfs.stat(pid)
         env = procfs.environ(pid)
@@ -286,7 +286,7 @@ async def wait_until_no_processes(kernel_id: str, timeout_s: float = 10) -> None
 
 
 async def wait_for_words(file: Path, at_least: int, timeout_s: float = 10) -> list[str]:
-    """Words of a file, once it has ``at_least`` of them. A kernel may be RUNNING before it
+    """The words in a file, once it has ``at_least`` of them. A kernel may be RUNNING before it
     writes."""
     async with asyncio.timeout(timeout_s):
         while len(words := file.read_text().split() if file.exists() else []) < at_least:
@@ -321,7 +321,7 @@ asyncio.run(main())
 async def agent_process(
     manager: FakeManager, home: Path
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """An agent in a process of its own, which a test can kill."""
+    """An agent in a separate process, which a test can kill."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -356,7 +356,7 @@ asyncio.run(main())
 
 @contextlib.asynccontextmanager
 async def manager_process() -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """A manager in a process of its own, which a test can freeze, and its port."""
+    """A manager in a separate process, which a test can freeze, and its port."""
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", MANAGER_PROGRAM, env=env, stdout=asyncio.subprocess.PIPE

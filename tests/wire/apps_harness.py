@@ -1,4 +1,4 @@
-"""Harness for tests of apps behind a real proxy: routes, access tokens, and a client."""
+"""A harness for tests of apps behind a real proxy: routes, access tokens, and a client."""
 
 from __future__ import annotations
 

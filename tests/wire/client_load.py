@@ -1,4 +1,4 @@
-"""Load of OpenAI's and Anthropic's Python clients on a proxy, and what became of each request."""
+"""Load of OpenAI's and Anthropic's Python clients on a proxy, and the outcome of each request."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class Begun(Exception):
 
 
 class ClientLoad:
-    """An async context manager: while entered, ``clients`` of each kind ask without a pause.
+    """An async context manager: while entered, ``clients`` of each kind send requests without a
+    pause.
 
-    ``outcomes``: by kind and "ok", "cut" (it failed after its first byte), or the error of a
+    ``outcomes``: counts by kind and "ok", "cut" (it failed after its first byte), or the error of a
     request that failed without one.
     """
 

@@ -1,5 +1,5 @@
-"""Harness for dial-out: a listener and an agent's client with real sockets, and kernels behind the
-agent."""
+"""A harness for dial-out: a listener and an agent's client with real sockets, and kernels behind
+the agent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def authority() -> CertificateAuthority:
 def identity(
     ca: CertificateAuthority, kind: PeerKind, name: str, peer_id: str, *, signs_as: str = ""
 ) -> Identity:
-    """``signs_as``: the kind in the certificate, if it is another."""
+    """``signs_as``: the kind in the certificate, if it is a different one."""
     key, csr = new_key(name)
     now = CLOCK.now()
     hours = timedelta(hours=4)
@@ -55,7 +55,7 @@ def identity(
 
 
 def dialer(path: Path, who: Identity | None, token: str = TOKEN) -> Dialer:
-    """The dialer of a peer with this identity; None: with the link token."""
+    """The dialer of a peer with this identity; None means with the link token."""
     if who is None:
         return Dialer("127.0.0.1:1", token=token, clock=CLOCK)
     file = IdentityFile(path / f"{who.kind}-{who.name}-{who.id}.json")
@@ -64,7 +64,7 @@ def dialer(path: Path, who: Identity | None, token: str = TOKEN) -> Dialer:
 
 
 class Site:
-    """One proxy's listener and one agent ``node-1``, whose only ports are those of ``kernel``."""
+    """One proxy's listener, and one agent ``node-1`` whose only ports are those of ``kernel``."""
 
     def __init__(self, stack: AsyncExitStack, path: Path) -> None:
         self._stack = stack
@@ -101,7 +101,7 @@ class Site:
         return agent
 
     async def kernel(self, serve: Serve) -> int:
-        """A program of the agent. Returns its port."""
+        """A program on the agent. Returns its port."""
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         self._stack.callback(server.close)
         port = int(server.sockets[0].getsockname()[1])

@@ -1,4 +1,4 @@
-"""A job of the HEAppE test server and the way to its engine, for tests of the tunnel and the
+"""A job on the HEAppE test server and the path to its engine, for tests of the tunnel and the
 relay."""
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, TunnelTarget
 from moorage.common.aio.clock import Clock, ManualClock, SystemClock
 
 JOB_SCRIPT = Path(__file__).parents[2] / "deploy" / "heappe" / "run.sh"
-# An engine without dependencies: it echoes, refuses, streams on request, or gives the status asked
-# for.
+# An engine without dependencies: it echoes, refuses, streams on request, or returns the requested
+# status.
 ENGINE = """
 import http.server, json, sys, threading, time
 
@@ -71,7 +71,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), H).serve_foreve
 
 @dataclass
 class Running:
-    """``url``: of the engine, as the proxy sees it."""
+    """``url``: the engine's URL, as seen by the proxy."""
 
     server: HeappeServer
     client: HeappeClient
@@ -114,7 +114,7 @@ def blank(**values: str) -> dict[str, str]:
 async def plain(
     profile: str = "6.3.2", auth: str = "api-key", patience_s: float = PATIENCE_S
 ) -> AsyncIterator[Running]:
-    """A job whose engine HEAppE reaches without a relay in the job, in virtual time."""
+    """A job whose engine is reached by HEAppE without a relay in the job, in virtual time."""
     async with HeappeServer(profile, clock=ManualClock()) as server:
         client = HeappeClient(Account(server.url, "agent", "secret-agent", auth), server.clock)
         job = await client.create_job(specification("mg-test", blank()))

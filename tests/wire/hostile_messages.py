@@ -1,4 +1,4 @@
-"""Messages of the links as a hostile peer makes them: any fields, with values at their bounds."""
+"""Link messages as a hostile peer would make them: any fields, with values at their bounds."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ _BOUNDS = {
 
 
 class Hostile:
-    """Draws messages. ``names``: who the peer is, for the fields that say so; mostly it tells the
-    truth."""
+    """Draws messages. ``names``: the peer's identity for the fields that state it, which are mostly
+    truthful."""
 
     def __init__(self, seed: int, inner: tuple[type[Message], ...] = ()) -> None:
         self._random = random.Random(seed)

@@ -1,5 +1,4 @@
-"""Harness for tests of the manager: a real manager and Postgres, with the test as an agent over
-gRPC."""
+"""A harness for manager tests: a real manager and Postgres, with the test as an agent over gRPC."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
 
 
 class Client:
-    """Requests of a client, one by one."""
+    """A client's requests, one by one."""
 
     def __init__(self, root: Root) -> None:
         self.server = Server(root)

@@ -1,4 +1,4 @@
-"""Packets of SFTP in a stream: the same ones, however the stream was cut."""
+"""SFTP packets in a stream: they are the same however the stream was split."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A hostile client of SFTP: each of its packets is answered or ends the channel, within bounds, and
-nothing outside of the tree is read or written."""
+"""A hostile SFTP client: each of its packets is answered or ends the channel, within bounds, and
+nothing outside the tree is read or written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = b"quokka"
 
 
 def tree() -> Path:
-    """``root`` with some files, a link that leads out, and ``outside`` beside it."""
+    """``root`` with some files and a link that leads outside, and ``outside`` beside it."""
     folder = Path(tempfile.mkdtemp(prefix="moorage-sftp-"))
     (folder / "outside").write_bytes(SECRET)
     root = folder / "root"

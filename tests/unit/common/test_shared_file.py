@@ -1,4 +1,4 @@
-"""Files that the daemons of a host share: writers at the same time, each the daemon of another
+"""Files shared by the daemons of a host: concurrent writers, each the daemon of a different
 component."""
 
 from __future__ import annotations

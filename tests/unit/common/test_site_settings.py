@@ -69,7 +69,7 @@ def test_secrets_of_sites_are_redacted(tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_secret_is_that_of_the_secret(tmp_path: Path) -> None:
-    """It is read again later, so it must not be that of another one."""
+    """It is reread later, so it must not belong to another site."""
     common = TWO.replace("[agent]", "[agent]\nheappe_secret_file = 'lumi.secret'", 1)
     found = loaded(tmp_path, common)
     assert found.settings.agent.heappe_secret_file == tmp_path / "lumi.secret"
@@ -171,7 +171,7 @@ def test_problems_name_the_field(tmp_path: Path, text: str, message: str) -> Non
 
 
 def test_an_account_is_shared_where_both_say_so(tmp_path: Path) -> None:
-    """Two clusters at one HEAppE server, with one account."""
+    """Two clusters behind one HEAppE server, with one account."""
     text = (TWO + SITE.replace("'u'", "'one'")).replace(
         "[agent]\n", "[agent]\nheappe_shared_account = true\n"
     )

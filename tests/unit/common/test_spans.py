@@ -36,8 +36,8 @@ def test_a_context_survives_its_header(trace_id: int, span_id: int, sampled: boo
     [
         (f"00-{TRACE}-{PARENT}-01", True),
         (f" 00-{TRACE}-{PARENT}-01 ", True),
-        (f"00-{TRACE}-{PARENT}-03", True),  # flags of a later level
-        (f"cc-{TRACE}-{PARENT}-01-more", True),  # of a later version
+        (f"00-{TRACE}-{PARENT}-03", True),  # flags from a later level
+        (f"cc-{TRACE}-{PARENT}-01-more", True),  # from a later version
         (f"00-{TRACE}-{PARENT}-01-more", False),
         (f"ff-{TRACE}-{PARENT}-01", False),
         (f"00-{TRACE.upper()}-{PARENT}-01", False),

@@ -1,4 +1,4 @@
-"""Checkpoint signal in the specification of a session, and on the command line."""
+"""The checkpoint signal in a session's specification and on the command line."""
 
 from __future__ import annotations
 

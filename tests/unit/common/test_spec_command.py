@@ -1,4 +1,4 @@
-"""Validation of the command of a session."""
+"""Validation of a session's command."""
 
 import pytest
 from pydantic import ValidationError

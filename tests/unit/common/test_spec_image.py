@@ -1,4 +1,4 @@
-"""Validation of the image of a session."""
+"""Validation of a session's image."""
 
 from __future__ import annotations
 

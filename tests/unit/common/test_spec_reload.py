@@ -1,4 +1,4 @@
-"""``reload`` of specifications: what each runtime and session can do, and what is refused."""
+"""``reload`` in specifications: what each runtime and session can do, and what is refused."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_sub_kernels_have_no_port() -> None:
 
 
 def test_endpoint_without_reload_keeps_its_revision() -> None:
-    """A template with a new field would roll all endpoints out after an upgrade."""
+    """A template with a new field would roll out all endpoints after an upgrade."""
     fields = {"name": "m", "command": ["x"], "probe": {}}
     assert "reload" not in EndpointSpec.model_validate(fields).template()
     made = EndpointSpec.model_validate(fields | {"reload": HTTP})

@@ -1,4 +1,4 @@
-"""Routing in the specification of endpoints."""
+"""Routing in endpoint specifications."""
 
 from __future__ import annotations
 

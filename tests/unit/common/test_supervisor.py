@@ -1,5 +1,5 @@
-"""Supervised tasks: restarted after every failure, shown while they fail, and never ended in
-silence."""
+"""Supervised tasks: restarted after every failure, shown while they fail, and never ended
+silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of traces: the standard variables of OpenTelemetry, and when traces are off."""
+"""Trace settings: OpenTelemetry's standard variables, and when traces are off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time stamps in requests: years that no clock shows are refused, whatever their offset."""
+"""Timestamps in requests: impossible years are refused, whatever their offset."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ READER = TypeAdapter(Timestamp)
 @pytest.mark.parametrize(
     "text",
     [
-        "0001-01-01T00:00:00+14:00",  # before the first year of a datetime, once in UTC
+        "0001-01-01T00:00:00+14:00",  # before a datetime's first year once it is in UTC
         "9999-12-31T23:59:59-12:00",  # after the last one
-        "9999-12-31T23:30:00Z",  # its next full hour is none
+        "9999-12-31T23:30:00Z",  # its next full hour does not exist
         "1969-12-31T23:59:59Z",
         "1970-01-01T00:00:00+01:00",
     ],

@@ -1,4 +1,4 @@
-"""Tiny demo model: served by a real llama.cpp server, reproducible, and consistent with its
+"""The tiny demo model: served by a real llama.cpp server, reproducible, and consistent with its
 tokenizer."""
 
 import json

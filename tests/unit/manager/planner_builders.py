@@ -1,4 +1,4 @@
-"""Short builders of planner input, and readers of plans."""
+"""Short builders for planner input, and readers for plans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def node(
     free_cpu: int | None = None,
     **fields: Any,
 ) -> AgentState:
-    """``free_cpu``: of ``cpu``; ``mem``: all of it free."""
+    """``free_cpu``: the free part of ``cpu``; all of ``mem`` is free."""
     free = {
         "cpu": (cpu if free_cpu is None else free_cpu) * 1000,
         "mem": fields.pop("free_mem", mem),

@@ -1,4 +1,4 @@
-"""Stream of an agent: which kernels it certainly does not have, given the orders on their way to
+"""An agent's stream: which kernels it certainly does not have, given the orders in transit to
 it."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REPORT = Report(
 
 
 class Link:
-    """A stream, and the agent at its other end. ``has``: the agent's kernels."""
+    """A stream and the agent at its other end. ``has``: the agent's kernels."""
 
     def __init__(self, *has: KernelId) -> None:
         self.has = set(has)
@@ -70,7 +70,7 @@ class Link:
         return self.stream.next_message(0.0) is not None
 
     def update(self, generation: int) -> AgentUpdate:
-        """The agent reports, and has applied this generation."""
+        """The agent reports that it has applied this generation."""
         message = self.stream.receive(self.sender.next_message(self.report(generation)), 0.0)
         assert message is not None
         return self.stream.update(message, 0.0)
@@ -104,8 +104,8 @@ def test_ordered_kernel_that_the_agent_has_is_not_absent() -> None:
 
 
 def test_unwanted_kernel_that_was_never_ordered_here_is_absent() -> None:
-    """Stopped before its orders were sent. The agent is asked, so that it does not wait for a
-    heartbeat."""
+    """The kernel was stopped before its orders were sent. The agent is asked to report, so that it
+    does not wait for a heartbeat."""
     link = Link()
     link.orders(5)
     assert link.orders(6, unwanted=(A,))

@@ -1,4 +1,4 @@
-"""Limit of attempts to sign in per address, and the address of a client behind web servers."""
+"""The limit on sign-in attempts per address, and the address of a client behind web servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Autoscaling decisions: a table of cases, and what holds for every load."""
+"""Autoscaling decisions: a table of cases, and properties that hold for every load."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load(age_s: float = 0, **fields: Any) -> LoadSample:
 
 BUSY = {"waiting": 2}
 QUIET = {"waiting": 2, "down_delay_s": 300}
-# Name, scaling, window, the wanted number, and the rule that decided.
+# Name, scaling, window, the desired number, and the deciding rule.
 CASES: list[tuple[str, Scaling, list[LoadSample], int, str]] = [
     ("no load", scaling(2, **BUSY), [load()], 2, ""),
     ("on target", scaling(2, **BUSY), [load(waiting=4)], 2, ""),
@@ -134,7 +134,7 @@ def test_limits_hold_for_every_load(
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 60), min_size=1, max_size=40))
 def test_constant_load_does_not_flap(wanted: int, waits: list[int]) -> None:
-    """Once the load stays the same, the number changes in one direction only."""
+    """Once the load stays the same, the number changes in only one direction."""
     numbers = []
     current = wanted
     at = ago(0)
@@ -157,8 +157,8 @@ def test_constant_load_does_not_flap(wanted: int, waits: list[int]) -> None:
 
 @given(st.integers(1, 5), st.integers(1, 8), st.integers(1, 60))
 def test_constant_demand_does_not_flap(wanted: int, seats: int, demand: int) -> None:
-    """The replicas run requests as far as they have seats; the others wait. The number may fall
-    too far once, before it is known how many run when requests begin to wait."""
+    """The replicas run as many requests as they have seats, and the others wait. The number may
+    fall too far once, before it is known how many run when requests start to wait."""
     numbers = []
     current = wanted
     at = ago(0)

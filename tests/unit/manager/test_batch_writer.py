@@ -1,4 +1,4 @@
-"""Batch writer: batching under load, and isolation of items that fail."""
+"""Batch writer: batching under load, and isolation of failing items."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_items_submitted_during_a_flush_share_the_next() -> None:
 
 
 class SlowClock(SystemClock):
-    """A clock by which every flush takes a second."""
+    """A clock on which every flush takes a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ async def test_unexpected_error_belongs_to_its_item(error: Exception) -> None:
 def test_every_caller_gets_a_result_or_an_exception(
     batches: list[list[int]], numbers: list[int], error: BaseException
 ) -> None:
-    """Whatever fails at whatever await of the write, nobody is cancelled and every wait ends."""
+    """Whatever fails at any await of the write, no caller is cancelled and every wait ends."""
 
     async def scenario() -> None:
         writer = Writer(RuntimeError("negative"))
@@ -183,7 +183,8 @@ async def test_wrong_number_of_results_fails_the_items() -> None:
 
 
 async def test_item_that_waits_for_a_lock_is_left_alone_in_the_end() -> None:
-    """The batch is not divided at once, because every part with that item takes as long again."""
+    """The batch is not divided at once, because every part with that item would take equally
+    long."""
     batches: list[list[int]] = []
 
     async def write(items: Sequence[int]) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""Pace of the budget controller: when budgets are summed up again."""
+"""The budget controller's pace: when budgets are added up again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.manager.loops.budget_controller import next_in_s
         ([0.0], 0.01, 1.0),
         ([30.0], 0.01, 10.0),
         ([1.0], 0.5, 5.0),  # at most a tenth of the time
-        ([1.0], 60.0, 10.0),  # at least as often as without
+        ([1.0], 60.0, 10.0),  # at least as often as without it
     ],
 )
 def test_next_in_s(left_s: list[float | None], took_s: float, expected_s: float) -> None:

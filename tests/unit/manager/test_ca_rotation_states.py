@@ -1,4 +1,4 @@
-"""Rotation of the CA: what lets it continue, and which peers it waits for."""
+"""Rotation of the CA: the conditions for continuing, and the peers that it waits for."""
 
 from __future__ import annotations
 

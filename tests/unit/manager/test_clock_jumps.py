@@ -29,10 +29,14 @@ def reading(at_s: float, sent: float, took: float = 0.0) -> Reading:
     [
         (reading(0, 100), reading(2, 102), 0),
         (reading(0, 100), reading(3602, 102), 3600),
-        # set back: deadlines are late, which is harmless
+        # set back: deadlines pass late, which is harmless
         (reading(0, 100), reading(-3598, 102), 0),
-        (reading(0, 100), reading(2, 3702), 0),  # the monotonic clock leapt: the same to a reader
-        (reading(0, 100, 30), reading(32, 130, 30), 0),  # slow answers are no jump
+        (
+            reading(0, 100),
+            reading(2, 3702),
+            0,
+        ),  # the monotonic clock leapt, which looks the same to a reader
+        (reading(0, 100, 30), reading(32, 130, 30), 0),  # slow answers are not a jump
         (reading(30, 100, 30), reading(90, 130, 30), 0),
         (reading(0, 100, 1), reading(3602, 102, 1), 3601),  # the largest value that fits
         (reading(0, 100), reading(2 + TOLERANCE_S, 102), 0),
@@ -51,11 +55,11 @@ def test_forward_jump(earlier: Reading, later: Reading, jump_s: float) -> None:
 def test_deadlines_moved_by_a_jump_are_never_early(
     passed: float, jump: float, took: float, late: tuple[float, float]
 ) -> None:
-    """``late``: when, between sending and receiving, the database read its clock."""
+    """``late``: when the database read its clock between sending and receiving."""
     earlier = reading(late[0] * took, 0, took)
     later = reading(took + passed + late[1] * took + jump, took + passed, took)
     moved = forward_jump_s(earlier, later)
-    # What is not corrected is within what the readings leave open.
+    # The uncorrected part is within the uncertainty of the readings.
     assert moved >= jump - 1e-6 or (moved == 0 and jump <= 2 * took + TOLERANCE_S + 1e-6)
     assert moved <= max(0.0, jump) + 2 * took + 1e-6
 

@@ -12,7 +12,7 @@ FIRST_LOAD_KIB = 400
 
 
 def test_first_load_is_small() -> None:
-    """The page with all that it asks for before it shows something."""
+    """The page with everything that it requests before it shows anything."""
     page = (BUNDLE / "index.html").read_text()
     names = re.findall(r'(?:src|href)="/console/([^"]+)"', page)
     # The overview, which is loaded next.
@@ -22,7 +22,7 @@ def test_first_load_is_small() -> None:
 
 
 def test_bundle_names_no_foreign_host() -> None:
-    """Addresses in it are namespaces and links in messages of libraries, never something that is
+    """Addresses in it are namespaces, and links in library messages, never something that is
     loaded."""
     for file in BUNDLE.rglob("*"):
         if file.suffix in (".css", ".html"):

@@ -1,4 +1,4 @@
-"""Protection of requests with the cookie of a console session, and attributes of the cookie."""
+"""Protection of requests that use a console session's cookie, and the cookie's attributes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ OWN = DatabaseIdentity("lab", "first", "7001", 2)
     [
         (OWN, ""),
         (DatabaseIdentity("another", "first", "7001", 9), ""),
-        (DatabaseIdentity("lab", "first", "7001", 1), ""),  # it will be refused its own
+        (DatabaseIdentity("lab", "first", "7001", 1), ""),  # its own will be refused
         (DatabaseIdentity("lab", "second", "7001", 2), "restored from a backup"),
         (DatabaseIdentity("lab", "second", "7002", 1), "restored from a backup"),
         (DatabaseIdentity("lab", "first", "7001", 3), "former primary on timeline 2"),

@@ -1,4 +1,4 @@
-"""Resource groups of an endpoint: where its replicas start, and when they try the next one."""
+"""An endpoint's resource groups: where its replicas start, and when they try the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canaries: the replicas of a revision that is tried beside the stable one."""
+"""Canaries: replicas of a revision that is tested beside the stable one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def new(*names: str, status: Status = Status.RUNNING, **fields: Any) -> list[Rep
 
 
 def endpoint(*replicas: ReplicaSnapshot, wanted: int = 4, canary: int = 25) -> EndpointSnapshot:
-    """Whose revision 2 is tried beside revision 1."""
+    """Its revision 2 is tested beside revision 1."""
     spec = EndpointSpec(name="m", engine="vllm", model="two", rollout=Rollout(canary=canary))
     stable = Stable(1, EndpointSpec(name="m", engine="vllm", model="one"))
     changed_at = NOW - timedelta(seconds=60)

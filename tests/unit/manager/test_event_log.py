@@ -1,4 +1,4 @@
-"""Event log: order, resumption, who sees what, and watchers that fall behind."""
+"""The event log: order, resumption, who sees what, and watchers that fall behind."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_watcher_sees_each_of_its_events_once_and_in_order_or_is_told(
 
         log.append(events)
         if index % 2:
-            continue  # it reads every other batch only
+            continue  # it reads only every other batch
 
         found = log.read(audience, position)
         if found is None:

@@ -1,4 +1,4 @@
-"""Roles, new keys and limits: tables of cases of the rules."""
+"""Roles, new keys and limits: tables of cases for the rules."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def member(role: str | None, platform: str | None = None) -> UserFacts:
 @pytest.mark.parametrize(
     ("caller", "spec", "facts", "outcome"),
     [
-        # A member: keys of its own, up to its role.
+        # A member may create its own keys, up to its role.
         (MEMBER, {}, member("member"), NewKey(Owner("ann", "vision"), MEMBER)),
         (MEMBER, {}, member("admin"), NewKey(Owner("ann", "vision"), MEMBER)),
         (MEMBER, {"role": "viewer"}, member("member"), NewKey(Owner("ann", "vision"), VIEWER)),
@@ -73,13 +73,14 @@ def member(role: str | None, platform: str | None = None) -> UserFacts:
         (MEMBER, {"role": "admin"}, member("member"), Forbidden),
         (MEMBER, {"user": "bob"}, member("member"), Forbidden),
         (MEMBER, {"project": "speech"}, member("member"), NotFound),
-        # A project admin: keys of the project's members, up to their role.
+        # A project admin may create keys for the project's members, up to their role.
         (LEAD, {"user": "bob"}, member("viewer"), NewKey(Owner("bob", "vision"), VIEWER)),
         (LEAD, {"user": "bob", "role": "member"}, member("viewer"), InvalidInput),
         (LEAD, {"user": "bob"}, STRANGER, InvalidInput),
         (LEAD, {"user": "bob", "project": "speech"}, member("member"), NotFound),
         (LEAD, {"role": "auditor"}, member("admin", "auditor"), Forbidden),
-        # An administrator: everyone's; who does not exist is made with the key.
+        # An administrator may create anyone's keys; a user who does not exist is created with the
+        # key.
         (ADMIN, {}, STRANGER, NewKey(Owner("k", "default"), MEMBER)),
         (ADMIN, {"user": "bob", "project": "new"}, STRANGER, NewKey(Owner("bob", "new"), MEMBER)),
         (ADMIN, {"role": "admin"}, STRANGER, NewKey(Owner("k", "default"), ADMIN)),

@@ -1,5 +1,5 @@
-"""Idle criteria: what is left by each, what users may choose, and that nothing unobserved ends a
-session."""
+"""Idle criteria: the time left under each, what users may choose, and that no unobserved usage ends
+a session."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def test_lifetime_counts_from_the_start(now: float, left: float) -> None:
 @pytest.mark.parametrize(
     ("now", "used", "busy_if", "left"),
     [
-        (10, {"cpu": 99.0, "memory": 99.0}, "any", 150),  # grace 100, window 60: no decision yet
+        (10, {"cpu": 99.0, "memory": 99.0}, "any", 150),  # grace 100, window 60, so no decision yet
         (170, {"cpu": 5.0, "memory": 6.0}, "any", 0),
         # the mean needs half of the window to fall to 10 %
         (170, {"cpu": 20.0, "memory": 6.0}, "any", 30),
         (170, {"cpu": 20.0, "memory": 6.0}, "all", 0),
-        (170, {"memory": 20.0}, "all", 30),  # what is not measured does not count
+        (170, {"memory": 20.0}, "all", 30),  # unmeasured usage is ignored
         (170, {"cpu": 0.0, "memory": 50.0}, "any", 48),
-        (170, {"cpu": 10.0}, "any", 1),  # at the threshold: in use
+        (170, {"cpu": 10.0}, "any", 1),  # at the threshold, so in use
         (170, {"memory": 10.0}, "all", 1),
         (170, {"cpu": 0.0, "memory": 0.0}, "any", 0),
         (170, {}, "any", None),

@@ -68,11 +68,11 @@ def test_kernel_that_has_run_moves_only_forward(
 @pytest.mark.parametrize(
     ("status", "absent", "unacknowledged", "gone"),
     [
-        (Status.SCHEDULED, False, True, False),  # its orders may still be on their way
+        (Status.SCHEDULED, False, True, False),  # its orders may still be in transit
         (Status.SCHEDULED, False, False, False),
-        (Status.SCHEDULED, True, False, True),  # the agent accepted the orders and does not have it
+        (Status.SCHEDULED, True, False, True),  # the agent accepted the orders but does not have it
         (Status.RUNNING, False, False, True),  # the agent had it
-        (Status.RUNNING, False, True, False),  # it may be started again at any moment
+        (Status.RUNNING, False, True, False),  # it may be restarted at any moment
         (Status.TERMINATING, False, False, False),
         (Status.TERMINATING, False, True, False),  # the agent has not received the stop
         (Status.TERMINATING, True, False, True),

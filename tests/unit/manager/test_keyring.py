@@ -1,4 +1,4 @@
-"""Keyring: encryption of stored secrets, and rotation of the keys."""
+"""The keyring: encryption of stored secrets, and key rotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expiry of leases: never before the node has ended the program, whatever the clocks do."""
+"""Lease expiry: never before the node has ended the program, whatever the clocks do."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_pause_or_leap_of_the_clock_starts_it_again() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60))
 def test_never_expires_before_the_node_has_ended_it(looks: list[tuple[float, bool]]) -> None:
-    """``looks``: real seconds until each look, and whether there was a contact since the one
-    before."""
+    """``looks``: real seconds until each check, and whether there was a contact since the previous
+    one."""
     watch = KernelLeaseWatch()
     now = 0.0
     contact = T0
     at = 0.0
     for pause, contacted in looks:
-        if contacted:  # as late as possible: just before the look
+        if contacted:  # as late as possible: just before the check
             contact = contact + timedelta(seconds=1)
             at = now + pause
 

@@ -1,4 +1,4 @@
-"""Division of limits among proxies: never more than the limit, and nobody starves."""
+"""Dividing limits among proxies: never more than the limit, and no proxy starves."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_share_that_shrinks_counts_until_its_proxy_holds_less():
 
 
 class World:
-    """Proxies that grant by their shares, in seconds, and a manager."""
+    """Proxies that grant from their shares, in seconds, and a manager."""
 
     def __init__(self, limit: int, proxies: int) -> None:
         self.limit = limit
@@ -88,7 +88,7 @@ def test_proxies_together_never_exceed_the_limit(limit: int, proxies: int, steps
     for number, seconds, wanted, answers_late in steps:
         number %= proxies
         world.now += seconds
-        for each in range(proxies):  # nobody's share lapses
+        for each in range(proxies):  # no share lapses
             world.shares[each] = world.ask(each, 0 if each != number else wanted)
 
         share = world.ask(number, wanted)

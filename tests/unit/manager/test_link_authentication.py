@@ -1,4 +1,4 @@
-"""Ends of the calls of revoked peers."""
+"""How the calls of revoked peers end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from moorage.manager.rpc.authentication import LinkAuthenticator, LinkCaller
 
 
 class SlowPeers:
-    """Peers of a database that knows none, and answers when ``go`` is set. ``revoked``: those that
-    were revoked."""
+    """Peers over a database that has none, and that answers once ``go`` is set. ``revoked``: the
+    revoked peers."""
 
     def __init__(self, *revoked: str) -> None:
         self.asked = asyncio.Event()
@@ -52,7 +52,7 @@ def call(authenticator: LinkAuthenticator, name: str, begun: asyncio.Event) -> a
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_only_a_peer_that_was_revoked_is_told_so(known: bool) -> None:
-    """A proxy that is just unknown, as after the restore of a backup, serves on by its last
+    """A proxy that is merely unknown, as after restoring a backup, keeps serving from its last
     table."""
     peers = SlowPeers("old") if known else SlowPeers()
     peers.go.set()

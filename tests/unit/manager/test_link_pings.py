@@ -1,4 +1,4 @@
-"""Pings of the links: a dead peer is noticed in the documented time, and only one end of a link
+"""Pings on the links: a dead peer is noticed within the documented time, and only one end of a link
 pings."""
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ NOTICED_MS = 10_000
 
 
 def ping_ms(options: Iterable[tuple[str, Any]]) -> tuple[int, int]:
-    """After which silence a ping is sent, and how long the answer is waited for."""
+    """The silence after which a ping is sent, and how long the sender waits for the answer."""
     found = dict(options)
     return found["grpc.keepalive_time_ms"], found["grpc.keepalive_timeout_ms"]
 
 
 @pytest.mark.parametrize("peer", [AGENT, PROXY, OTHER_MANAGER])
 def test_only_the_peers_of_a_manager_ping(peer: Iterable[tuple[str, Any]]) -> None:
-    """A ping that is read restarts the time of its reader, who then has nothing to ask."""
+    """A received ping restarts its reader's timer, so the reader has no reason to ping."""
     assert ping_ms(MANAGER)[0] - ping_ms(peer)[0] >= 1000, "time for a ping to arrive"
     assert sum(ping_ms(MANAGER)) <= NOTICED_MS
     assert sum(ping_ms(peer)) < NOTICED_MS

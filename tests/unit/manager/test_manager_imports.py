@@ -1,4 +1,4 @@
-"""Imports of the manager: it starts without what few installations or requests need."""
+"""Imports of the manager: it starts without modules that few installations or requests need."""
 
 from __future__ import annotations
 

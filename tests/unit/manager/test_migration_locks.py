@@ -1,4 +1,4 @@
-"""Kind and locks that are read from the statements of a migration."""
+"""The kind and locks that are read from a migration's statements."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Order of the migrations: one after the other, in that of their names, which schemas are compared
-by."""
+"""The order of the migrations: one after the other, in the order of their names, by which schemas
+are compared."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def upgrade() -> None:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """A copy of the migrations that more can be added to."""
+    """A copy of the migrations to which more can be added."""
     return shutil.copytree(
         MIGRATIONS, tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -63,7 +63,7 @@ def test_they_are_named_by_their_time() -> None:
 
 
 def test_a_changed_function_comes_with_a_migration() -> None:
-    """It makes managers apply it, and says which of two releases is the newer one."""
+    """It makes managers apply it, and shows which of two releases is newer."""
     digests = [
         script.module.functions
         for script in migration_scripts()

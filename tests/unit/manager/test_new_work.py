@@ -1,4 +1,5 @@
-"""New work of endpoints: which changes are such, so that an exhausted budget refuses them."""
+"""New endpoint work: which changes are considered new work, so that an exhausted budget refuses
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of the pending sessions: what they hold, that they never change, and what one costs."""
+"""Snapshots of the pending sessions: their content, that they never change, and their cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def session(number: int, priority: int = 10) -> Pending:
 def test_a_snapshot_holds_what_was_there_and_never_changes(
     steps: list[tuple[int, int]], size: int
 ) -> None:
-    """A step puts session N with priority 1 to 3, or removes it; some are followed by a
+    """A step adds session N with priority 1 to 3 or removes it; some steps are followed by a
     snapshot."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pending_blocks, "BLOCK", size)

@@ -1,4 +1,4 @@
-"""Pending explanation: refusals, unmet conditions, and the basis of the expected start."""
+"""The pending explanation: refusals, unmet conditions, and the basis of the expected start."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_strict_head_blocks_a_session_that_fits() -> None:
         agents, [pending_session("big", 4, 1), pending_session("it", 2, 2)], "it", hol="strict"
     )
 
-    # The planner did not try it; the missing capacity is reported all the same.
+    # The planner did not try it, but the missing capacity is still reported.
     assert late.refusals[0].startswith(
         "needs 2 cuda.device; best agent gpu-01 has 1 free, 4 after session a!"
     )
@@ -259,7 +259,7 @@ def test_dependent_that_a_quota_holds_back_too_has_no_expected_start() -> None:
 
 
 def test_answer_does_not_call_free_what_goes_to_those_ahead() -> None:
-    """The agent has 4 free GPUs, and the session ahead gets them in this pass."""
+    """The agent has 4 free GPUs, which the session ahead gets in this pass."""
     view = explain(
         [busy("gpu-01")], [pending_session("first", 4, 1), pending_session("it", 4, 2)], "it"
     )

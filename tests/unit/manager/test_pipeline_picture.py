@@ -1,5 +1,4 @@
-"""Pictures of pipelines: well-formed for any text, one box for each step, in the order of the
-graph."""
+"""Pictures of pipelines: well-formed for any text, one box for each step, in graph order."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def step(name: str, *after: After, index: int | None = None, **more: object) -> 
 
 
 def boxes(picture: str) -> dict[str, tuple[int, int]]:
-    """Place of each box by the text of its title."""
+    """The position of each box, by the text of its title."""
     found = {}
     for group in ElementTree.fromstring(picture).iter(f"{SVG}g"):
         title = group.find(f"{SVG}title")

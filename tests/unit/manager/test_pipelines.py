@@ -1,4 +1,4 @@
-"""Pipelines: order, conditions, arrays, and what a retry runs again."""
+"""Pipelines: order, conditions, arrays, and the steps that a retry runs again."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def met(state: StepState, on: str) -> bool:
 def play(
     nodes: list[pipelines.PipelineNode], fails: set[int], at_once: dict[str, int]
 ) -> list[StepState]:
-    """Runs all nodes as the database's rules say: one whose conditions hold runs, one whose cannot
-    is skipped."""
+    """Runs all nodes by the database's rules: a node whose conditions are met runs, and one whose
+    conditions cannot be met is skipped."""
     ended: dict[int, StepState] = {}
     running: list[int] = []
     while len(ended) < len(nodes):
@@ -163,7 +163,7 @@ def test_an_array_counts_what_is_still_to_run(
     pending: tuple[int, ...],
     follows: dict[int, int],
 ) -> None:
-    """The elements are at the positions of their numbers."""
+    """The elements are at the positions given by their numbers."""
     steps = pipelines.check(pipeline({"name": "a", "array": array}))
     unfinished = None if again is None else {("a", index) for index in again + pending}
     nodes = pipelines.graph(steps, unfinished)
@@ -174,8 +174,8 @@ def test_an_array_counts_what_is_still_to_run(
 
 
 class Played:
-    """An array whose elements begin and end in any order, as the stored dependencies allow.
-    ``waits``: by element, that of its present run."""
+    """An array whose elements start and end in any order that the stored dependencies allow.
+    ``waits``: the dependency of each element's current run."""
 
     def __init__(self, size: int, at_once: int) -> None:
         self.at_once = at_once
@@ -199,14 +199,16 @@ class Played:
         assert len(self.of(StepState.RUNNING)) <= self.at_once
 
     def stop(self) -> None:
-        """The last ones first, as a pipeline is stopped: none may begin through the end of one."""
+        """The last ones come first, as when a pipeline is stopped: no element may start because
+        another one ends."""
         before = self.may_begin()
         for at in reversed(self.of(StepState.PENDING, StepState.RUNNING)):
             self.states[at] = StepState.STOPPED
             assert set(self.may_begin()) <= set(before)
 
     def retry(self, keeping: set[int]) -> None:
-        """``keeping``: those that succeeded, and are kept; others run again after steps before."""
+        """``keeping``: elements that succeeded and are kept; others run again after earlier
+        steps."""
         again = {at for at in self.of(SUCCEEDED, FAILED, StepState.STOPPED) if at not in keeping}
         pending = set(self.of(StepState.PENDING))
         follows = self._follows({("a", at) for at in again | pending})
@@ -221,8 +223,8 @@ class Played:
 def test_no_more_elements_run_at_once_than_may_after_any_retries(
     size: int, at_once: int, data: st.DataObject
 ) -> None:
-    """Everything that may run begins before the next one ends; in between, some are left pending,
-    the array is stopped, or it is retried."""
+    """Everything that may run starts before the next one ends. In between, some are left pending,
+    or the array is stopped or retried."""
     array = Played(size, at_once)
     for _ in range(data.draw(st.integers(0, 4))):
         for _ in range(data.draw(st.integers(0, size))):

@@ -1,4 +1,4 @@
-"""Names of those who send secrets over loopback without TLS."""
+"""Names of clients that send secrets over loopback without TLS."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_peers_are_noted_by_their_newest_connection(
 
 @pytest.mark.parametrize("name", ["", "198.51.100.7:1", "/run/x", "/run/198.51.100.7:1"])
 def test_a_peer_over_a_unix_socket_is_on_this_host(name: str) -> None:
-    """Whatever name the client has bound its end to."""
+    """This is independent of the name to which the client has bound its end."""
     assert str(source_of(f"unix:{name}")) == "127.0.0.1"
 
 

@@ -1,4 +1,4 @@
-"""Planner cache: differences between snapshots that it applies to the planner."""
+"""The planner cache: the differences between snapshots that it applies to the planner."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_agents_are_compared_as_far_as_their_changes_are_not_announced(
 
 
 def test_number_of_examined_sessions() -> None:
-    """It decides whether a plan is made in a thread."""
+    """It determines whether a plan is made in a thread."""
     planners = PlannerCache()
     lifo = replace(POLICY, strategy="lifo")
     first = replace(snapshot(*range(50)), changes=PendingChanges(1, (), ()))
@@ -137,7 +137,7 @@ def test_holds_are_repeated_only_after_forget(again: bool) -> None:
 
 
 class Queue(dict[SessionId, Pending]):
-    """Fifty thousand sessions: looked up, never gone through."""
+    """Fifty thousand sessions are looked up, but never iterated over."""
 
     def __iter__(self) -> Iterator[SessionId]:
         raise AssertionError("a pass looks at all pending sessions")

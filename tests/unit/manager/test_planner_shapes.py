@@ -1,4 +1,4 @@
-"""Holds shared by sessions of one shape, and the incremental planner."""
+"""Holds shared by sessions with the same shape, and the incremental planner."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_place_of_one_owner_changes_no_hold_of_another() -> None:
 
 
 def test_used_up_quota_does_not_make_a_head() -> None:
-    """The head is the first session within its quota that capacity refuses."""
+    """The head is the first session within its quota that is refused for lack of capacity."""
     pending = [session("s0", 3, user="ann"), session("s1", 3, created=1, user="bob")]
     result = make_plan(
         [node("a", 4, free_cpu=2)], pending, quotas=(Quota("user", "ann", {}, {}, 0, 0),)
@@ -52,7 +52,8 @@ def test_used_up_quota_does_not_make_a_head() -> None:
 
 
 def test_lifo_with_skip_holds_agents_for_an_overdue_session_of_a_refused_shape() -> None:
-    """The younger one is refused first and is not overdue; the older was overtaken often enough."""
+    """The younger one is refused first and is not overdue; the older one was overtaken often
+    enough."""
     young = session("young", 4, created=9)
     old = replace(session("old", 4, created=1), bypassed=5)
     options = {"strategy": "lifo", "hol": "skip", "max_bypasses": 5, "max_skip_age": None}
@@ -163,8 +164,8 @@ def test_group_quota_holds_and_releases_all_sessions() -> None:
 
 
 def test_sessions_that_exceed_the_quota_after_a_place_get_a_quota_hold() -> None:
-    """Capacity returns for all of them, and the quota allows one: the others change their
-    reason."""
+    """Capacity returns for all of them, but the quota allows one, so the reason of the others
+    changes."""
     planner = planner_with(
         Quota("user", "ann", limits={}, used={}, sessions=1, running=0), cpus=4, free=0
     )
@@ -227,8 +228,8 @@ def test_quota_with_other_slots_applies_at_once() -> None:
 
 
 def test_reservation_counts_ends_of_sessions_placed_in_this_pass() -> None:
-    """The head needs a whole agent: a is free when the session placed there now has ended, before b
-    is."""
+    """The head needs a whole agent: a becomes free, once the session now placed there has ended,
+    before b does."""
     planner = planner_with(cpus=4)
     planner.update_agents([_busy("b", 9, 9)])
     planner.update_sessions([session("s0", 2, time_limit=5), session("s1", 4, created=1)])
@@ -238,8 +239,8 @@ def test_reservation_counts_ends_of_sessions_placed_in_this_pass() -> None:
 
 
 def _busy(name: str, *ends: int) -> AgentState:
-    """Agent with four cpus: two for each kernel with a given end in microseconds; the others have
-    no end."""
+    """An agent with four cpus: two for each kernel with a given end in microseconds; the other
+    kernels have no end."""
     two = (Allocation("cpu", DeviceId(""), 2000),)
     running = [
         Running(SessionId(f"r-{name}-{n}"), KernelId(f"k-{name}-{n}"), two, NOW + end)

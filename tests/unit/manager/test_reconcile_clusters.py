@@ -64,7 +64,7 @@ def session(
 
 
 TABLE = [
-    # starting: the session runs once every kernel does
+    # starting: the session runs once all kernels do
     (BATCH, S, (R, R, P), Event.CREATING, Reason.NONE),
     (BATCH, S, (S, S, P), Event.PREPARING, Reason.NONE),
     (BATCH, Status.CREATING, (R, R, P), None, Reason.NONE),

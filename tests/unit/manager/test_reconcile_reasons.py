@@ -1,5 +1,5 @@
-"""Reasons and details that a session has from its kernels, and which sessions of lost agents
-move."""
+"""Reasons and details that a session takes from its kernels, and which sessions of lost agents
+change state."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_ends_or_has_ended_is_not_stopped(status: Status) -> None:
     ("reason", "told"), [(Reason.NONE, Reason.KERNEL_GONE), (Reason.OOM, Reason.OOM)]
 )
 def test_a_kernel_that_ended_says_why_or_is_gone(name: str, reason: Reason, told: Reason) -> None:
-    """While others of its cluster run."""
+    """While others in its cluster run."""
     names = ["main1", "sub1", "sub2"]
     kernels = [kernel(ERROR, reason, one) if one == name else kernel(R, name=one) for one in names]
     made = moved(session(CLUSTER, R, *kernels))
@@ -90,7 +90,7 @@ def test_a_cluster_that_may_continue_is_not_ended_for_its_lost_agents() -> None:
     ("fields", "requeues", "overlap", "event"),
     [
         ({"retries": 1}, 0, True, Event.REQUEUE),
-        ({"retries": 1}, 1, True, None),  # it has been requeued as often as it may
+        ({"retries": 1}, 1, True, None),  # it has already been requeued as often as allowed
         ({"retries": 1}, 0, False, None),  # only once its lease has ended it
         ({"retries": 1, "on_lost_agent": "wait"}, 0, True, None),
         ({"retries": 1, "on_lost_agent": "fail"}, 0, True, Event.FAILED),
@@ -118,7 +118,7 @@ def test_a_late_stop_names_each_agent_once_and_needs_none() -> None:
     ("spec", "event"), [(JOB, Event.COMPLETED), (RETRIED, Event.PREEMPT), (CHAT, Event.COMPLETED)]
 )
 def test_a_stopped_agent_requeues_only_what_may_run_again(spec: SessionSpec, event: Event) -> None:
-    """While a kernel of its cluster still runs, and once all have ended."""
+    """While a kernel in its cluster still runs, and once all have ended."""
     shut = Status.TERMINATED, Reason.AGENT_SHUTDOWN
     clustered = spec.model_copy(update={"cluster": CLUSTER.cluster})
     made = moved(session(clustered, R, kernel(*shut), kernel(R, name="sub1")))

@@ -1,4 +1,4 @@
-"""Replica plans and the status of endpoints."""
+"""Replica plans and endpoint status."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def replica(
     ready_s: float | None = None,
     **fields: object,
 ) -> ReplicaSnapshot:
-    """``age_s``, ``ended_s``, ``ready_s``: seconds since it was created, changed its status, became
-    ready."""
+    """``age_s``, ``ended_s``, ``ready_s``: seconds since it was created, changed its status, and
+    became ready."""
 
     def ago(seconds: float) -> datetime:
         return NOW - timedelta(seconds=seconds)

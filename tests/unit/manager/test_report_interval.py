@@ -1,4 +1,4 @@
-"""Intervals between reports: the least under load, and that of heartbeats by the number of
+"""Intervals between reports: the minimum under load, and the heartbeat interval by number of
 agents."""
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def test_interval_is_bounded_and_monotonic_in_the_wait(waits: list[float], last:
 
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=50))
 def test_heartbeats_of_all_agents_come_at_a_bounded_rate(fleet: list[int]) -> None:
-    """And the interval is no longer than the bound needs for a fleet that is a quarter larger."""
+    """And the interval is no longer than the bound requires for a fleet that is a quarter
+    larger."""
     interval = ReportInterval()
     for agents in fleet:
         interval.adapt(agents)

@@ -1,4 +1,4 @@
-"""Backoff before a batch program runs again."""
+"""The backoff before a batch program runs again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reservations by example: when room comes, who may start ahead of it, and whom nobody can help."""
+"""Reservations by example: when capacity becomes free, which sessions may start before that, and
+which cannot be helped."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def busy(name: str, ends: int | None, cpu: int = 4, **fields: Any) -> AgentState
 
 
 def shared(name: str, ends: int, **fields: Any) -> AgentState:
-    """An agent with one device, which is in use."""
+    """An agent whose only device is in use."""
     device = DeviceId("0")
     taken = (Allocation("cuda.device", device, 1000),)
     work = Running(SessionId(f"on-{name}"), KernelId(f"on-{name}"), taken, NOW + ends)
@@ -42,7 +43,7 @@ def shared(name: str, ends: int, **fields: Any) -> AgentState:
 
 
 def reserved(result: Plan) -> dict[str, list[tuple[list[str], int | None]]]:
-    """The agents of each reservation, and its start after ``NOW``."""
+    """The agents of each reservation, and its start relative to ``NOW``."""
     found: dict[str, list[tuple[list[str], int | None]]] = {}
     for one in result.reservations:
         starts = None if one.starts_at is None else one.starts_at - NOW
@@ -51,7 +52,7 @@ def reserved(result: Plan) -> dict[str, list[tuple[list[str], int | None]]]:
 
 
 def incrementally(agents: Sequence[AgentState], pending: Sequence[Pending], **options: Any) -> Plan:
-    """The same plan, by the planner that finds agents by an index where it can."""
+    """The same plan from the planner that finds agents with an index where it can."""
     planner = IncrementalPlanner("g", Policy(**options))
     planner.update_agents(agents)
     planner.update_sessions(pending)
@@ -109,7 +110,7 @@ def test_reservations_of_an_overdue_session(
     agents: Sequence[AgentState], item: Pending, expected: list[tuple[list[str], int | None]]
 ) -> None:
     options = {"max_bypasses": 1, "max_skip_age": HOUR}
-    for _ in range(2):  # what an agent's work frees when is known from then on
+    for _ in range(2):  # it is known from then on what an agent's work frees when
         assert reserved(make_plan(agents, [item], **options)).get("s", []) == expected
     assert reserved(incrementally(agents, [item], **options)).get("s", []) == expected
 
@@ -155,7 +156,7 @@ def test_agents_that_are_held_beyond_those_of_a_cluster_could_take_its_largest_k
 
 
 def started(name: str, at: int, **fields: Any) -> AgentState:
-    """Busy with work without a time limit that began ``at`` after ``NOW``."""
+    """Busy with work without a time limit that started ``at`` after ``NOW``."""
     return busy(name, None, started_at=NOW + at, **fields)
 
 
@@ -199,7 +200,7 @@ def test_held_agents_stay_held(
 
 
 def test_kernel_of_a_cluster_leaves_its_agent_to_another_one_that_would_wait_longer() -> None:
-    """cpu comes free first on a and then on b, mem first on a and much later on c."""
+    """cpu becomes free first on a and then on b; mem first on a and much later on c."""
     shared = (
         running("cpu", 4, None, started_at=5),
         replace(running("mem", 0, None), allocations=MEMORY),
@@ -238,7 +239,7 @@ def test_hold_is_not_given_up_for(ends: int, expected: list[tuple[list[str], int
 
 
 def test_cluster_holds_what_is_reserved_for_it_at_a_known_end() -> None:
-    """a and b are its agents at the known end; a and c may be so before."""
+    """a and b are its agents at the known end; a and c may serve earlier."""
     agents = [node("a", 4), busy("b", 2 * HOUR), started("c", -5)]
     result = make_plan(agents, [PAIR, session("x", 1, created=NOW, time_limit=HOUR)], **LATE)
     assert reserved(result) == {"s": [(["a", "b"], 2 * HOUR), (["a", "c"], None)]}
@@ -289,7 +290,8 @@ def pair(name: str, **fields: Any) -> Pending:
 def test_two_overdue_sessions_have_agents_of_their_own(
     make: Any, each: int, ends: int | None
 ) -> None:
-    """Held by both, an agent starts the one, and the other has waited for nothing."""
+    """If both held an agent, it would start one of them, and the other would have waited in
+    vain."""
     agents = [
         replace(started(name, n), labels={"zone": "x"})
         if ends is None
@@ -337,7 +339,7 @@ def test_overdue_session_comes_behind_the_first_one_that_starts() -> None:
 
 
 def test_what_ends_there_is_no_room_for_it_as_long_as_the_first_one_has_no_start() -> None:
-    """The first one needs memory that comes free at an unknown time, the second one most of the
+    """The first one needs memory that becomes free at an unknown time, the second one most of the
     cores."""
     takes_memory = replace(running("on-a", 0, None), allocations=MEMORY)
     ends = running("ends", 4, 50)
@@ -377,7 +379,7 @@ def test_agent_that_is_held_beyond_those_of_a_cluster_is_kept_for_its_largest_ke
 
 
 def test_what_a_pass_has_placed_is_an_end_that_is_known() -> None:
-    """Also where the ends of an agent were looked at before."""
+    """Also if an agent's ends were examined before."""
     agents = [busy("a", 9, cpu=8), node("b", 8, free_cpu=4, running=(running("r", 4, 20),))]
     anywhere: dict[str, Any] = {"designated": frozenset({"a", "b"})}
     assert reserved(make_plan(agents, [session("s", 8, **anywhere)])) == {"s": [(["a"], 9)]}
@@ -390,8 +392,8 @@ def test_what_a_pass_has_placed_is_an_end_that_is_known() -> None:
 
 @pytest.mark.parametrize(("cpu", "starts"), [(2, True), (3, False)])
 def test_what_comes_after_another_session_has_what_that_one_leaves(cpu: int, starts: bool) -> None:
-    """At the known end there is room for the first one, for the second one, and for two cores
-    more."""
+    """At the known end there is room for the first one, for the second one, and for two more
+    cores."""
     agents = [node("a", 16, free_cpu=4, running=(running("r", 12, 50),))]
     pending = [late("first", 8), late("second", 6, created=1), session("third", cpu, created=2)]
     result = make_plan(agents, pending, hol="skip", **LATE)
@@ -413,7 +415,7 @@ def test_what_comes_after_another_session_has_what_that_one_leaves(cpu: int, sta
 def test_what_comes_after_a_pair_that_has_its_agent_in_two_ways(
     parts: tuple[int, int], third: dict[str, Any], starts: bool
 ) -> None:
-    """The pair has a at a known end, and holds it in case c comes free earlier. The second one
+    """The pair gets a at a known end, and holds it in case c becomes free earlier. The second one
     waits for memory there, and needs four of the twelve cores."""
     takes_memory = (Allocation("mem", DeviceId(""), 50),)
     on_a = Running(SessionId("on-a"), KernelId("on-a"), takes_memory, None)
@@ -452,7 +454,8 @@ def test_overdue_sessions_go_first_in_the_order_of_their_age(hol: str, strategy:
 
 @pytest.mark.parametrize("hol", ["strict", "skip", "backfill"])
 def test_head_that_nobody_can_help_blocks_nobody(hol: str) -> None:
-    """It names an agent with a service. The next one has its rights: it is counted as overtaken."""
+    """It names an agent with a service. The next one inherits its rights: it is counted as
+    overtaken."""
     services = busy("full", None, endpoint_id=EndpointId("e"))
     pending = [
         session("hopeless", 4, designated=frozenset({"full"})),

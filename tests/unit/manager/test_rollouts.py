@@ -39,8 +39,8 @@ def ago(seconds: float) -> datetime:
 def replica(
     name: str, revision: int = 1, status: Status = Status.RUNNING, **fields: Any
 ) -> ReplicaSnapshot:
-    """``age_s``, ``ready_s``, ``drains_s``, ``unhealthy_s``: seconds since; ``ends_s``: seconds
-    until."""
+    """``age_s``, ``ready_s``, ``drains_s``, ``unhealthy_s``: seconds since the event; ``ends_s``:
+    seconds until it."""
     for field, given_as in (
         ("created_at", "age_s"),
         ("ready_at", "ready_s"),
@@ -70,7 +70,7 @@ def job(name: str, walltime_s: float = 3600.0, **fields: Any) -> ReplicaSnapshot
 
 
 def endpoint(*replicas: ReplicaSnapshot, wanted: int = 2, **fields: Any) -> EndpointSnapshot:
-    """An endpoint of revision 2, which has not been complete yet, after revision 1."""
+    """An endpoint at revision 2, which has not been complete yet, after revision 1."""
     rollout = Rollout(**{name: fields.pop(name) for name in Rollout.model_fields if name in fields})
     spec = EndpointSpec(name="m", engine="vllm", model="m", rollout=rollout)
     base: dict[str, Any] = {"revision": 2, "proven": False, "fallback": 1} | fields
@@ -371,8 +371,8 @@ def build(states: list[tuple[Status, int, str, int]]) -> list[ReplicaSnapshot]:
 def test_plan_keeps_its_bounds(
     states: list[tuple[Status, int, str, int]], wanted: int, surge: int, unavailable: int
 ) -> None:
-    """By choice, never fewer ready replicas than wanted - max_unavailable, and never more replicas
-    than wanted + max_surge."""
+    """The rollout's own decisions never leave fewer ready replicas than wanted - max_unavailable,
+    nor more replicas than wanted + max_surge."""
     rollout = {"max_surge": surge, "max_unavailable": unavailable if surge else max(1, unavailable)}
     made = endpoint(*build(states), wanted=wanted, **rollout)
     plan = plan_replicas(made, NOW)
@@ -396,7 +396,7 @@ def test_plan_keeps_its_bounds(
 def test_rollouts_come_to_an_end(
     states: list[tuple[Status, int, str, int]], wanted: int, surge: int, unavailable: int
 ) -> None:
-    """Where everything starts and everything drains, exactly the wanted replicas of the revision
+    """If everything starts and everything drains, exactly the wanted replicas of the revision
     remain."""
     rollout = {"max_surge": surge, "max_unavailable": unavailable if surge else max(1, unavailable)}
     made = endpoint(*build(states), wanted=wanted, fallback=None, **rollout)

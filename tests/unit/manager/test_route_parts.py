@@ -1,4 +1,4 @@
-"""Route table in parts: a proxy that applies the changes has the whole table."""
+"""The route table in parts: a proxy that applies the changes has the whole table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from moorage.proxy.core.routes import (
 NAMES = st.sampled_from("abcde")
 WORLDS = st.fixed_dictionaries(
     {
-        "models": st.dictionaries(NAMES, st.integers(0, 3)),  # with so many replicas
+        "models": st.dictionaries(NAMES, st.integers(0, 3)),  # with this many replicas
         "keys": st.dictionaries(NAMES, st.integers(0, 2)),
         "apps": st.dictionaries(st.tuples(NAMES, NAMES), st.integers(1, 3)),
         "access_tokens": st.dictionaries(NAMES, st.integers(0, 2)),
@@ -114,7 +114,7 @@ def test_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]]]) -
 @examples(60)
 @given(st.lists(WORLDS, min_size=1, max_size=8))
 def test_told_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]]]) -> None:
-    """The store tells which models and service ports have changed."""
+    """The store reports which models and service ports have changed."""
     parts = RouteParts()
     last = RouteTable(0, (), ())
     held = IndexedTable(received(parts.message(1)))

@@ -1,4 +1,4 @@
-"""Tables of the planner's rules: queue order, choice of agent and devices, and refusals."""
+"""Tables for the planner's rules: queue order, choice of agent and devices, and refusals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def agent(
     used_cpu: int = 0,
     **fields: Any,
 ) -> AgentState:
-    """``gpus``: what is free of each, in 1/1000; ``cpu`` in cpus, ``mem`` in GiB."""
+    """``gpus``: the free part of each, in 1/1000; ``cpu`` is in cpus, ``mem`` in GiB."""
     capacity = {"cpu": cpu * 1000, "mem": mem * GIB}
     return AgentState(
         AgentId(name),
@@ -146,9 +146,9 @@ GPU_NODE = agent("a-gpu", cpu=4, gpus=(1000, 1000))
         # Ties go to the smaller id, in any order of rows.
         ("concentrated", [agent("z"), agent("a"), agent("m")], {"cpu": 1000}, "a"),
         ("dispersed", [agent("z"), agent("a"), agent("m")], {"cpu": 1000}, "a"),
-        # A request of zero is satisfied where the slot is unknown.
+        # A request for zero is satisfied even if the slot is unknown.
         ("concentrated", [agent("a")], {"cpu": 1000, "cuda.device": 0, "rocm.shares": 0}, "a"),
-        # Capacity that shrank below its use does not affect requests for other slots.
+        # Capacity that shrank below its usage does not affect requests for other slots.
         ("concentrated", [agent("a", cpu=2, used_cpu=4)], {"mem": GIB}, "a"),
         ("concentrated", [agent("a", cpu=2, used_cpu=4)], {}, "a"),
     ],
@@ -329,7 +329,7 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             Reason.INSUFFICIENT_RESOURCES,
             ["1 agent: needs 1 cpu, 0 free", "1 agent: silent, disconnected or not ready"],
         ),
-        # The disconnected agent could run it later: the session stays pending.
+        # The disconnected agent could run it later, so the session stays pending.
         (
             [SMALL_BUSY, HUGE_SILENT],
             pending_session("s", {"cpu": 8000}),
@@ -410,7 +410,7 @@ def test_larger_request_than_a_refused_one_gets_its_own_numbers_and_reason() -> 
 
 
 def test_ten_thousand_sessions_that_do_not_fit_examine_each_agent_once() -> None:
-    """Counts how often the planner reads the runtimes of an agent."""
+    """Counts how often the planner reads an agent's runtimes."""
     reads = 0
 
     class Counting(frozenset[str]):

@@ -1,4 +1,4 @@
-"""Scenarios by id: choice of agent (C) and clusters (D)."""
+"""Scenarios by id: the choice of an agent (C) and clusters (D)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_cluster_over_several_agents_gets_none_that_only_dials_out() -> None:
     )
     held = hold(make_plan([away, node("a")], [several]), "s")
 
-    # It may be reached directly again, so the session waits; it is not refused finally.
+    # It may become directly reachable again, so the session waits and is not refused for good.
     assert held.reason is Reason.NO_ELIGIBLE_AGENT
     assert [refusal_message(refusal) for refusal in held.refusals] == [
         told,
@@ -86,7 +86,7 @@ def test_cluster_over_several_agents_gets_none_that_only_dials_out() -> None:
         told.replace("1 agent:", "2 agents:")
     ]
 
-    # Direct, but with too little room: it waits for what runs there to end.
+    # Directly reachable but with too little room: it waits for running work there to end.
     full = replace(node("b"), free={"cpu": 0, "mem": 0})
     held = hold(make_plan([away, node("a"), full], [several]), "s")
     assert held.reason is Reason.INSUFFICIENT_RESOURCES
@@ -113,7 +113,7 @@ MANY = [node(f"i-{n:03}", cpu=8) for n in range(10)]
             {"agent_selection": "dispersed"}, "b", id="C9 dispersed",
         ),
         pytest.param([node("a", 8, free_cpu=1), node("b", 8, free_cpu=7)], session("s"), {}, "a", id="C9"),
-        # What is asked for is weighed, not what is there besides.
+        # Requested slots are weighed, other slots are not.
         pytest.param(
             [node("a", cpu=8, mem=4000), node("b", cpu=2, mem=9000)], session("s", 0, 1000),
             {"agent_selection": "dispersed"}, "b", id="dispersed over memory, which was asked for",
@@ -122,7 +122,7 @@ MANY = [node(f"i-{n:03}", cpu=8) for n in range(10)]
             [node("a", cpu=2, mem=9000), node("b", cpu=8, mem=4000)], session("s", 0, 1000), {}, "b",
             id="concentrated over memory, which was asked for",
         ),
-        # Work without GPUs goes where the fewest GPUs would lose their CPUs.
+        # Work without GPUs is placed where the fewest GPUs would lose their CPUs.
         pytest.param(
             [busy_gpus("a", 8, 0), busy_gpus("b", 4, 2)], session("s"), {"agent_selection": "dispersed"}, "b",
             id="dispersed strands no GPUs",

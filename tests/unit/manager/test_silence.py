@@ -1,5 +1,4 @@
-"""Silence of agents: SUSPECT and LOST follow only from observations of this leader by its own
-clock."""
+"""Agent silence: SUSPECT and LOST follow only from this leader's observations by its own clock."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ EVERY_S = 5
 
 
 class World:
-    """A leader that looks every five seconds, at the agents that the database finds, which are
-    marked as it decides."""
+    """A leader that every five seconds checks the agents found by the database, which are marked as
+    it decides."""
 
     def __init__(self, *agents: AgentContact, limits: SilenceLimits = LIMITS) -> None:
         self.agents = {one.agent_id: one for one in agents}
@@ -39,8 +38,7 @@ class World:
         self.verdict = SilenceVerdict((), {})
 
     def look(self, *heard: str, offset_s: float = 0) -> None:
-        """``heard``: agents that report now, by a clock of the database that is ``offset_s``
-        ahead."""
+        """``heard``: agents that report now, by a database clock that is ``offset_s`` ahead."""
         for name in heard:
             seen = T0 + timedelta(seconds=self.now + offset_s)
             self.agents[AgentId(name)] = replace(
@@ -62,7 +60,7 @@ class World:
                 del self.agents[mark.agent_id]
 
     def read(self, one: AgentContact, offset_s: float) -> AgentContact | None:
-        """As agent_contacts.sql does: None for an agent that was heard from."""
+        """Like agent_contacts.sql: None for an agent that was heard from."""
         third_s = max(self.limits.suspect_after_s, 3 * one.report_interval_s) / 3
         silent_s = (T0 + timedelta(seconds=self.now + offset_s) - one.last_seen).total_seconds()
         if one.status is ALIVE and 0 <= silent_s <= third_s:
@@ -106,7 +104,8 @@ def test_jump_of_the_database_clock_marks_nobody() -> None:
 
 @pytest.mark.parametrize("pause_s", [16, 100, 86_400])
 def test_leader_that_has_not_looked_starts_again(pause_s: float) -> None:
-    """It was paused, or its database was unreachable: silence in that time proves nothing."""
+    """It was paused, or its database was unreachable, so silence during that time proves
+    nothing."""
     world = World(agent("a"), agent("b", SUSPECT), agent("c"), agent("d"))
     world.wait(35, "c", "d")
     world.now += pause_s
@@ -186,7 +185,7 @@ def test_too_many_silent_agents_are_held_until_some_return() -> None:
 def test_no_sweep_loses_more_than_the_share(
     silent: int, heard: int, share: float, looks: list[tuple[int, int]]
 ) -> None:
-    """And none loses an agent before the leader has looked at it, silent, for the whole time."""
+    """And no agent is lost before the leader has observed its silence for the whole time."""
     quiet = [f"q{n}" for n in range(silent)]
     loud = [f"l{n}" for n in range(heard)]
     world = World(*map(agent, quiet + loud), limits=replace(LIMITS, lost_share=share))

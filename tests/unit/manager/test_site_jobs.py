@@ -1,4 +1,4 @@
-"""Workloads in resource groups of kind hpc: what their nodes allow, and what their jobs ask for."""
+"""Workloads in resource groups of kind hpc: what their nodes allow, and what their jobs request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions whose jobs wait in the queue of a site and end with its walltime."""
+"""Sessions whose jobs wait in a site's queue and end at its walltime."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def session(
         (Status.PREPARING, Status.QUEUED, Event.QUEUED, Status.QUEUED),
         (Status.QUEUED, Status.CREATING, Event.CREATING, Status.CREATING),
         (Status.QUEUED, Status.RUNNING, Event.READY, Status.RUNNING),
-        # What an agent said too early, and a site that puts a job back into its queue.
+        # A premature report by an agent, and a site that puts a job back into its queue.
         (Status.CREATING, Status.QUEUED, Event.QUEUED, Status.QUEUED),
         (Status.CREATING, Status.PREPARING, Event.PREPARING, Status.PREPARING),
         (Status.QUEUED, Status.PREPARING, Event.PREPARING, Status.PREPARING),
@@ -76,7 +76,7 @@ def test_queue_has_its_own_deadline_and_the_start_timeout_counts_after_it() -> N
 
 
 def test_manager_leaves_the_start_timeout_of_a_job_to_its_agent() -> None:
-    """Which knows for how long the site was silent. No job outlives its walltime."""
+    """The agent knows how long the site was silent. No job outlives its walltime."""
     job = MODEL.model_copy(update={"job": SiteJob()})
     for status in (Status.PREPARING, Status.CREATING):
         assert deadline_s(status, job, 120) == 3600 + WALLTIME_MARGIN_S
@@ -89,7 +89,7 @@ def test_no_deadline_of_a_job_counts_while_nobody_speaks_of_it(status: Status) -
     for spec, silent, waits in (
         (BATCH.model_copy(update={"job": SiteJob()}), True, True),
         (BATCH.model_copy(update={"job": SiteJob()}), False, False),
-        (BATCH, True, status is Status.QUEUED),  # a kernel of a node
+        (BATCH, True, status is Status.QUEUED),  # a kernel on a node
     ):
         late = replace(session(status, status, spec, silent=silent), deadline_at=NOW)
         assert (reconcile_session(late, NOW, 120) is None) is waits
@@ -181,7 +181,7 @@ def test_newest_observation_of_a_start_counts_and_unknown_changes_nothing() -> N
         ((100.0, 0.0), (0.0, 0.0), True),
         ((0.0, 200.0), (0.0, 260.0), True),
         ((0.0, 200.0), (0.0, 0.0), False),
-        # A second is a change, and less is none.
+        # A second is a change; less is not.
         ((100.0, 0.0), (101.0, 0.0), True),
         ((0.0, 200.0), (0.0, 201.0), True),
         ((0.0, 200.0), (0.0, 200.4), False),
@@ -212,8 +212,8 @@ def test_silence_about_a_job_says_nothing_of_its_times() -> None:
         (Status.RUNNING, 7002, True),
         (Status.RUNNING, 7001, False),
         (Status.RUNNING, 1, True),
-        (Status.RUNNING, 0, False),  # it is not known now
-        (Status.TERMINATING, 7002, False),  # nobody is sent there any more
+        (Status.RUNNING, 0, False),  # it is currently unknown
+        (Status.TERMINATING, 7002, False),  # no more agents are sent there
     ],
 )
 def test_new_address_of_a_running_kernel_is_a_change(

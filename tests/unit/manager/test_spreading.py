@@ -1,4 +1,4 @@
-"""Spreading of agents over managers: who hands how many to whom, and when."""
+"""Spreading agents over managers: which manager hands over how many to which, and when."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CASES: dict[str, tuple[dict[str, int], dict[str, dict[str, int]]]] = {
 
 
 def all_moves(counts: dict[str, int]) -> dict[str, dict[str, int]]:
-    """What each manager hands over, of those that hand over anything."""
+    """The agents handed over by each manager that hands over any."""
     return {manager: moves for manager in counts if (moves := find_moves(manager, counts))}
 
 
@@ -142,8 +142,8 @@ def test_few_that_stay_delay_nobody() -> None:
 
 
 def test_ten_thousand_agents_are_spread_in_half_a_minute() -> None:
-    """Over two managers when a third one comes: each time those that are asked take two seconds to
-    go."""
+    """Two managers when a third one joins: each time, the agents that are asked take two seconds to
+    move."""
     spreadings = {"a": Spreading(), "b": Spreading()}
     counts = {"a": 5000, "b": 5000, "c": 0}
     now = 0.0
@@ -167,7 +167,7 @@ def test_ten_thousand_agents_are_spread_in_half_a_minute() -> None:
 
 
 def test_the_next_decision_waits_for_those_that_were_asked() -> None:
-    """They may be busy. When one stays for good, others are asked."""
+    """They may be busy. If one never moves, others are asked."""
     spreading = Spreading()
     counts = {"a": 4, "b": 0}
     spreading.decide("a", counts, 0.0)
@@ -187,7 +187,7 @@ def test_counts_that_are_behind_never_make_agents_go_back_and_forth(
     counts: dict[str, int], lags: list[int], answers: list[bool]
 ) -> None:
     """Each manager sees the others as they were up to a second ago, and agents take up to two
-    seconds to move, or do not go at all."""
+    seconds to move, or do not move at all."""
     spreadings = {manager: Spreading() for manager in counts}
     history = [dict(counts)]
     moved = 0

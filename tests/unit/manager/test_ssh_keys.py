@@ -1,4 +1,4 @@
-"""SSH key pairs of clusters."""
+"""Cluster SSH key pairs."""
 
 from __future__ import annotations
 

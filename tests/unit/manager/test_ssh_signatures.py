@@ -1,4 +1,5 @@
-"""Signatures by SSH keys, those of OpenSSH's own program among them, and proofs of possession."""
+"""Signatures made with SSH keys, including those of OpenSSH's own program, and proofs of
+possession."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def test_every_damaged_signature_and_key_is_refused() -> None:
 
 
 def test_a_security_key_signs_its_flags_counter_and_application() -> None:
-    """As FIDO does: the signature is over hashes of the application and of the message."""
+    """As FIDO does it: the signature covers hashes of the application and the message."""
     import hashlib
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -1,4 +1,4 @@
-"""Spans of starts of sessions: what a history says of queue, placement, delivery and the whole
+"""Spans of session starts: what a history shows about queueing, placement, delivery and the whole
 start."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATUSES = {
 
 
 def session(*events: str) -> TracedSession:
-    """An entry every second, from second 1 on; its revision is the same number."""
+    """An entry every second from second 1 on, with the same number as its revision."""
     entries = []
     old = None
     for number, event in enumerate(events, 1):
@@ -111,7 +111,7 @@ def test_start(events: str, revision: int, expected: list[str]) -> None:
         ("created placed creating ready", 2, ["queue 1-2", "placement 7-8"]),
         ("created redirected redirected placed", 4, ["queue 1-4", "placement 7-8"]),
         ("created placed retry placed", 4, ["queue 3-4", "placement 7-8"]),
-        ("created redirected", 2, []),  # something else came first: it was not placed
+        ("created redirected", 2, []),  # something else came first, so it was not placed
     ],
 )
 def test_placement(events: str, revision: int, expected: list[str]) -> None:
@@ -128,7 +128,7 @@ def test_placement(events: str, revision: int, expected: list[str]) -> None:
 
 
 def test_every_start_ends_once() -> None:
-    """On every way through the table, up to the first RUNNING or to an end without it."""
+    """On every path through the table, up to the first RUNNING or an end without it."""
     for (old, event), new in TRANSITIONS.items():
         expected = {
             "ready": True,

@@ -1,8 +1,8 @@
 """Clocks of a starting session: for any sequence of observations, losses and restarts, the clock of
-a status runs only while the site says so.
+a status runs only while the site reports that status.
 
-A site plays one job. Its agent counts the start by the rules of ``agent/kernel``, reports what it
-knows, and may be silent or restarted; a manager keeps what it is told by the pure rules of
+A site plays one job. Its agent counts the start by the rules in ``agent/kernel``, reports its
+knowledge, and may be silent or restarted; a manager stores the reports by the pure rules in
 ``manager/lifecycle``.
 """
 
@@ -41,9 +41,9 @@ SPEC = SessionSpec(
 
 @dataclass
 class World:
-    """``truth``: what the site does with the job; it says so while it ``answers``, and the agent
-    hears it while it is ``up``. ``starting_s``, ``queued_s``: how long the agent has heard so,
-    since that began."""
+    """``truth``: what the site does with the job; the site reports it while it ``answers``, and the
+    agent hears it while it is ``up``. ``starting_s``, ``queued_s``: how long the agent has heard
+    this since the state began."""
 
     spec: SessionSpec
     now: float = 0.0
@@ -51,7 +51,7 @@ class World:
     answers: bool = True
     up: bool = True
     clock: StartClock = field(default_factory=StartClock)
-    known: S = S.UNKNOWN  # by the agent
+    known: S = S.UNKNOWN  # according to the agent
     kernel: StoredKernel = field(default_factory=lambda: StoredKernel(K, SESSION, Status.SCHEDULED))
     session: SessionSnapshot = field(init=False)
     deadline: float | None = 60.0
@@ -78,7 +78,7 @@ class World:
         return self.ended is not None or self.session.status is Status.RUNNING
 
     def step(self, action: S | str, lasts_s: float) -> None:
-        """Something happens, and then nothing else for a while."""
+        """An event happens, and then nothing for a while."""
         if self.is_over:
             return
 
@@ -88,7 +88,7 @@ class World:
             self.clock = StartClock()
             self.up = True
             self.known = S.UNKNOWN
-            self._report()  # it leaves before the first observation
+            self._report()  # it dies before the first observation
         elif action == "restart":
             self.clock = StartClock()
             self.up = True
@@ -124,7 +124,7 @@ class World:
             self.starting_s += seconds
             self.queued_s = 0.0
 
-        # Between two looks that say QUEUED the job was in the queue.
+        # Between two checks that show QUEUED, the job was in the queue.
         self.queued_s += seconds if self.session.status is Status.QUEUED else 0.0
         self.now += seconds
         self._reconcile()

@@ -1,4 +1,4 @@
-"""Outputs and inputs of steps: which fit together, and what each session is told."""
+"""Step outputs and inputs: which fit together, and what each session receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meaning of steps: what makes two of them equal, and which take results of before."""
+"""The meaning of steps: what makes two of them equal, and which ones take earlier results."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def session(
         (session(Status.RUNNING, Status.RUNNING, RETRIED), Event.PREEMPT),
         (session(Status.CREATING, Status.CREATING, RETRIED), Event.PREEMPT),
         (session(Status.RUNNING, Status.RUNNING, CHAT), Event.STOP),
-        # It holds nothing there, or has nothing that could be stopped.
+        # It holds no resources there, or has nothing that could be stopped.
         (session(Status.PENDING, Status.PENDING), None),
         (session(Status.TERMINATING, Status.TERMINATING), None),
         (session(Status.RUNNING, Status.TERMINATED), None),
@@ -86,7 +86,7 @@ def test_an_earlier_attempt_on_a_lost_agent_ends_a_session_unless_both_may_run(
         (Status.CREATING, False, True),
         (Status.CREATING, True, False),
         (Status.QUEUED, True, False),
-        # It is not known to its site yet: nobody there could say anything.
+        # Its site does not know it yet, so the site could not report anything.
         (Status.SCHEDULED, True, True),
     ],
 )

@@ -1,5 +1,5 @@
-"""Specs as they are stored: of sessions in listings, validated once and kept while they are small,
-and of endpoints, without what is not given."""
+"""Stored specs: those of sessions in listings are validated once and cached while they are small,
+and those of endpoints omit absent fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paced waking: everything is woken, and nothing that runs waits for all of it."""
+"""Paced wake-ups: everything is woken, and running work does not wait for all of it."""
 
 from __future__ import annotations
 

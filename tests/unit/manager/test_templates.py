@@ -1,4 +1,4 @@
-"""Session templates: the merge, parameters, roles, and templates that are refused."""
+"""Session templates: merging, parameters, roles, and refused templates."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SPEC = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resource_group
 
 @dataclass
 class Site:
-    """A site that plays the jobs of one endpoint. ``queue_s``: how long the nth job waits."""
+    """A site that plays one endpoint's jobs. ``queue_s``: how long the nth job waits."""
 
     walltime_s: float
     queue_s: Callable[[int], float]
@@ -109,7 +109,7 @@ class Site:
         self.jobs = tuple(job for job in self.jobs if job not in ended)
 
     def run(self, walltimes: int, step_s: float) -> list[int]:
-        """The numbers of ready replicas from the moment when all wanted ones first were."""
+        """The numbers of ready replicas, starting when all wanted ones were first ready."""
         seen: list[int] = []
         until = START + timedelta(
             seconds=self.queue_s(0) + self.load_s + walltimes * self.walltime_s
@@ -127,7 +127,8 @@ def history(queue_s: float, load_s: float) -> StartHistory:
 
 
 def test_an_endpoint_that_wakes_tells_when_it_is_expected() -> None:
-    """By the start that its site expects and the load of late; else by the history of both."""
+    """Based on the start that its site expects and recent loading times, otherwise on the history
+    of both."""
     site = Site(3600, lambda _: 900, 60, history(600, 60))
     assert next_ready_at(site.endpoint, site.now) is None, "nothing starts"
     site.step(1)
@@ -170,7 +171,8 @@ def test_no_gap_over_several_walltimes(
 
 
 def test_jobs_that_never_become_ready_are_not_submitted_without_end() -> None:
-    """They load for longer than their walltime: each is followed by the next one, a while apart."""
+    """They take longer to load than their walltime: each is followed by the next one, some time
+    apart."""
     site = Site(600, lambda _: 0, 700, history(0, 700))
     for _ in range(600):
         site.step(1)
@@ -180,8 +182,8 @@ def test_jobs_that_never_become_ready_are_not_submitted_without_end() -> None:
 @pytest.mark.parametrize(
     ("queue_s", "load_s", "due_s"),
     [
-        (0, 60, 0.9 * 3600),  # the floor: a fraction of the walltime
-        (600, 60, 3600 - 660 - 180),  # what the successor takes, and the margin
+        (0, 60, 0.9 * 3600),  # the floor, which is a fraction of the walltime
+        (600, 60, 3600 - 660 - 180),  # the time that the successor needs, and the margin
         (7200, 60, 0),  # at once: longer than the walltime
     ],
 )
@@ -249,7 +251,7 @@ def test_successor_that_waits_longer_than_all_before_is_announced_though_the_sit
     ended = START + timedelta(seconds=3610)
     assert announced[0] < ended - timedelta(seconds=60)
 
-    # Once another one serves, there is nothing left to say.
+    # Once another one serves, there is nothing left to report.
     while not site.ready:
         site.step(60)
 
@@ -283,8 +285,8 @@ def test_successor_in_time_is_not_announced_as_late() -> None:
 @pytest.mark.parametrize("queue", [0.0, 0.3, 2.0])
 @pytest.mark.parametrize("load_s", [5.0, 30.0])
 def test_what_successors_cost(walltime_s: int, queue: float, load_s: float) -> None:
-    """Jobs for ten walltimes: each gives up at most what it takes to load and a tenth of its
-    walltime, as long as queues are what they were."""
+    """Jobs for ten walltimes: each gives up at most its loading time and a tenth of its walltime,
+    as long as queues stay the same."""
     queue_s = queue * walltime_s
     site = Site(walltime_s, lambda _: queue_s, load_s, history(queue_s, load_s))
     site.run(walltimes=10, step_s=walltime_s / 120)
@@ -326,7 +328,7 @@ def test_a_walltime_that_is_short_for_its_model_is_told(
 
 @pytest.mark.parametrize("walltime_s", [120, 3600])
 def test_a_successor_that_comes_too_late_leaves_time_to_finish(walltime_s: int) -> None:
-    """The queue is much longer than it was: the job drains before its site kills it."""
+    """The queue is much longer than before: the job drains before its site kills it."""
     site = Site(walltime_s, lambda n: 0 if n == 0 else 10 * walltime_s, 5, history(5, 5))
     drained_at = None
     while not any(job.status in TERMINAL for job in site.jobs):

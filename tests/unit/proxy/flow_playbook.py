@@ -1,4 +1,5 @@
-"""Playbook of the request flow: a flow and what surrounds it, with events and commands as words."""
+"""A playbook for the request flow: a flow and its surroundings, with events and commands as
+words."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ PROVIDER = Target(
 
 
 def target(name: str) -> Target:
-    """One whose name begins with ``v`` reads a priority."""
+    """An API whose name begins with ``v`` reads a priority."""
     reads = name.startswith("v")
     return Target(
         SessionId("s"),
@@ -64,9 +65,9 @@ def target(name: str) -> Target:
 
 def table(generation: int, names: str) -> RouteTable:
     """Routes with the model ``tiny``. ``names``: its replicas, ``-`` for none, ``loading`` for none
-    yet. After ``kept``, they are those of an endpoint, which replaces them. After a ``|``, its
-    fallbacks: a model ``NAME=REPLICAS``, of another project if the name is ``theirs``, or a
-    ``provider``."""
+    yet. After ``kept``, they belong to an endpoint, which replaces them. After a ``|``, its
+    fallbacks: a model ``NAME=REPLICAS``, which belongs to another project if the name is
+    ``theirs``, or a ``provider``."""
     own, *given = names.split("|")
     fallbacks: list[RouteFallback] = []
     models: list[ModelRoute] = []
@@ -94,7 +95,7 @@ def table(generation: int, names: str) -> RouteTable:
 
 @dataclass
 class Granted:
-    """A reservation that records what it is told."""
+    """A reservation that records its calls."""
 
     headers: tuple[tuple[str, str], ...] = (("x-ratelimit-limit-requests", "10"),)
     priority: int = 0
@@ -129,7 +130,7 @@ class Counting:
 
 
 class Playbook:
-    """A flow and what surrounds it. Events and commands as words."""
+    """A flow and its surroundings, with events and commands as words."""
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class Playbook:
         self.flow.resume = lambda command: self.resumed.append(describe(command))
 
     def another(self) -> Playbook:
-        """Another request at the same proxy, at the same time."""
+        """Another request on the same proxy at the same time."""
         other = copy(self)
         other.flow = begin_flow(self.router, "id-2", self.now)
         other.resumed = []

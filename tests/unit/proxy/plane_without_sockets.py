@@ -1,4 +1,4 @@
-"""Plane without sockets: bytes of clients and replicas in, bytes for them out."""
+"""A plane without sockets: bytes from clients and replicas in, bytes for them out."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Wire:
 
 
 class SocketlessPlane:
-    """One client asks, and replicas answer at once. ``remembers``: heads, as the plane does; else
-    each request finds a plane that has seen none."""
+    """One client sends requests, and replicas answer at once. ``remembers``: whether heads are
+    remembered, as the plane does; otherwise each request finds a plane that has seen none."""
 
     def __init__(self, routes: RouteTable, *, remembers: bool) -> None:
         self.clock = ManualClock()
@@ -85,7 +85,7 @@ class SocketlessPlane:
         return self.router.table.limits_of_project(project) if self.router.table else None
 
     def ask(self, request: bytes, answer: Callable[[], bytes]) -> list[bytes]:
-        """What the replicas get, and what the client gets."""
+        """The data that the replicas receive, and the data that the client receives."""
         if not self._remembers:
             self._forget()
 

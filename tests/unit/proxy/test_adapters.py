@@ -1,4 +1,4 @@
-"""Adapters of an endpoint: models that its replicas serve beside its own."""
+"""An endpoint's adapters: models that its replicas serve in addition to its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHAT = "tiny:chat"
 
 
 def table(generation: int = 1, *, has: dict[str, tuple[str, ...]], **route: Any) -> RouteTable:
-    """``has``: replicas with the adapters that they have."""
+    """``has``: replicas with their adapters."""
     targets = tuple(replace(target(name), adapters=adapters) for name, adapters in has.items())
     tiny = ModelRoute("tiny", 7, targets, "p", adapters=(SQL, CHAT), **route)
     return RouteTable(generation, (tiny,), (KEY,))

@@ -77,8 +77,8 @@ def head(method="POST", path=CHAT, size=10, table=TABLE, *, policy=POLICY, **hea
 def test_forwarded_paths_require_the_body(path):
     is_anthropic = path.startswith("/v1/messages")
     assert head(path=path) == BodyRequired(path, grant("good"), is_anthropic=is_anthropic)
-    # A path opens the key's own project, which has no name here; keys of administrators open the
-    # address of any.
+    # A path opens the key's own project, which has no name here; administrators' keys open any
+    # project's address.
     assert head(path=f"/p/other{path}", authorization="Bearer root") == BodyRequired(
         path, ROOT, "other", is_anthropic=is_anthropic
     )
@@ -320,7 +320,7 @@ MODELS = IndexedTable(
             ModelRoute("m-shared", 1, (), "speech", ("vision",)),
             ModelRoute("m-public", 1, (), "speech", ("*",)),
             ModelRoute("m-private", 1, (), "speech", ("robots",)),
-            ModelRoute("m-unnamed", 1),  # of a manager of the release before
+            ModelRoute("m-unnamed", 1),  # from a manager of the previous release
         ),
         (),
     )

@@ -1,4 +1,5 @@
-"""Affinity: where requests go that begin alike, and how much of the load a replica gets so."""
+"""Affinity: where requests with the same beginning are sent, and how much load a replica gets this
+way."""
 
 from __future__ import annotations
 

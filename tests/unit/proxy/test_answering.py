@@ -1,4 +1,4 @@
-"""Answering of replicas: which fail everybody, by the results of requests."""
+"""Whether replicas answer: which ones fail all tenants, judged by the results of requests."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ B = KernelId("b")
     ("results", "since"),
     [
         ("1:x 2:y", 1.0),
-        ("1:x 2:x 3:x 4:x", None),  # one tenant alone
+        ("1:x 2:x 3:x 4:x", None),  # only one tenant
         ("1:x 2:y 3:ok", None),
         ("1:x 2:ok 3:y", None),
         ("1:x 2:ok 3:y 4:x", 3.0),
         ("1:x 40:y", None),  # each of them had its own fault, perhaps
         ("1:x 40:y 41:x", 40.0),
-        ("1:x 2:y 50:x", 1.0),  # it stays so until it answers
+        ("1:x 2:y 50:x", 1.0),  # it stays so until the replica answers
         ("1:- 2:-", 1.0),  # no keys are needed
     ],
 )
@@ -108,7 +108,7 @@ def picked(made: RequestRouter, now: float) -> set[str]:
     "status", [200, 400, 401, 404, 413, 422, 429, 499, 500, 501, 502, 503, 504]
 )
 def test_statuses_that_make_a_replica_leave(status: int) -> None:
-    """4xx never: no tenant can bring that about, with however many keys."""
+    """4xx never causes it: no tenant can trigger it, with however many keys."""
     made = router()
     assert made.table is not None
     target = made.table.models["m"].targets[0]
@@ -122,8 +122,8 @@ def test_statuses_that_make_a_replica_leave(status: int) -> None:
     [
         (Failure.DISCONNECT, True),
         (Failure.IDLE_TIMEOUT, True),
-        (Failure.BUSY, False),  # its status was counted
-        (Failure.INTERRUPTED, False),  # it had begun to answer
+        (Failure.BUSY, False),  # its status was already counted
+        (Failure.INTERRUPTED, False),  # it had already started to answer
         (Failure.KEY_REJECTED, False),
         (Failure.KEY_REVOKED, False),
     ],
@@ -161,7 +161,7 @@ def test_a_replica_that_fails_everybody_is_tried_again_and_returns_by_an_answer_
 
 
 def workers() -> tuple[RequestRouter, RequestRouter]:
-    """Two of one proxy."""
+    """Two from one proxy."""
     fd = create()
     made = (router(), router())
     for number, one in enumerate(made):

@@ -1,5 +1,5 @@
-"""APIs that pass through: which engines have them, by which address, with which key, and errors as
-clients of each expect them."""
+"""APIs that are passed through: which engines have them, under which address, with which key, and
+errors in the form that their clients expect."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TABLE = IndexedTable(
 
 
 def ask(path: str, name: str, key: str = "mine") -> str:
-    """The model and path that a request reaches, or the status and code of its refusal."""
+    """The model and path that a request reaches, or the refusal's status and code."""
     body = json.dumps({"model": name}).encode()
     head = admit_head(
         "POST",
@@ -262,7 +262,7 @@ def test_who_speaks_anthropic(path: str, fields: dict[str, str], expected: bool)
 
 
 def form(*parts: tuple[str, bytes], boundary: str = "b-1") -> bytes:
-    """``parts``: Content-Disposition after ``form-data; `` and the value of each."""
+    """``parts``: for each, the Content-Disposition after ``form-data; `` and the value."""
     lines = [
         b"--%b\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n"
         % (boundary.encode(), name.encode(), value)

@@ -1,4 +1,4 @@
-"""Requests for apps: addresses, credentials, admission, header filter and error responses."""
+"""App requests: addresses, credentials, admission, header filter and error responses."""
 
 from __future__ import annotations
 
@@ -372,7 +372,8 @@ def test_only_the_upgrade_header_of_the_hop_by_hop_headers_crosses() -> None:
         (BY_PATH, False, "Set-Cookie", "moorage-access-token=mine; Path=/", None),
         (BY_HOST, False, "Set-Cookie", " Moorage-Access-Token=mine", None),
         (BY_HOST, False, "Connection", "close", None),
-        # Confined to the app: no path above it, no other host, no name that could be read as ours.
+        # Confined to the app: no path above it, no other host, and no name that could be mistaken
+        # for ours.
         (BY_PATH, True, "Set-Cookie", "a=1; Path=/", f"a=1; Path=/apps/{ID}/lab/"),
         (
             BY_PATH,
@@ -442,8 +443,8 @@ KEY, TOKEN, JOIN = (f"{prefix}{'x' * 43}" for prefix in ("mg-", "mga-", "mgj-"))
 
 @pytest.mark.parametrize("secret", [KEY, TOKEN, JOIN])
 def test_no_credential_reaches_an_app_in_any_header(secret: str) -> None:
-    """Beside the credential that admitted the request: a second bearer, other names, cookies,
-    addresses."""
+    """In addition to the credential that admitted the request: a second bearer, other names,
+    cookies, addresses."""
     pairs = [
         ("Authorization", f"Bearer {secret}"),
         ("X-Api-Key", secret),

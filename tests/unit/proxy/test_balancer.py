@@ -44,9 +44,9 @@ def always(value: int):
         ((A, B), {"a": 2, "b": 1}, {}, "b"),
         ((A, B), {"a": 1, "b": 2}, {}, "a"),
         ((A, target("b", True)), {"a": 50}, {}, "a"),
-        ((A, B), {"b": 50}, {"a": 101.0}, "b"),  # ejected although idle
+        ((A, B), {"b": 50}, {"a": 101.0}, "b"),  # ejected even though idle
         ((A, B), {"b": 1}, {"a": 100.0}, "a"),  # its ejection has just ended
-        # all ejected: the one whose ejection ends first
+        # all ejected, so the one whose ejection ends first
         ((A, B), {}, {"a": 110.0, "b": 105.0}, "b"),
         ((A, B, target("d", True)), {}, {"a": 105.0, "b": 110.0}, "a"),
         ((target("a", True), B), {}, {"b": 999.0}, "b"),  # draining is worse than ejected
@@ -86,7 +86,7 @@ def test_pick_avoids_draining_replicas_and_the_busiest_one(drawn, seed):
     assert picked in healthy
     busier = [t for t in healthy if load.get(t.kernel_id, 0) >= load.get(picked.kernel_id, 0)]
 
-    # It is the less busy of the two drawn, so another healthy replica is at least as busy.
+    # It is the less busy of two drawn at random, so another healthy replica is at least as busy.
     assert len(healthy) == 1 or len(busier) >= 2
 
 

@@ -1,5 +1,4 @@
-"""The model of a request's body: found, or refused, exactly as a plain reading by ``json.loads``
-would."""
+"""The model in a request's body: found or refused exactly as with a plain ``json.loads``."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ def known() -> IndexedTable:
 TABLE = known()
 ENCODINGS = [*["utf-8"] * 8, "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1"]
 PIECES = [b"", b'"', b"{", b"}", b"\\", b"\x00", b"\xff", b',"model":"tiny"', b"\xed\xa0\x80"]
-# Values that look like what is searched for, in places where it does not count.
+# Values that look like the searched name, in places where it is irrelevant.
 decoys = st.sampled_from(
     ['"model"', "model", '{"model": "tiny"}', '"model":"tiny"', "\\", '"', "stream", "\\u006d"]
 )
@@ -88,7 +87,7 @@ def broken(draw: st.DrawFn) -> bytes:
 
 
 def plainly(body: bytes) -> str | None:
-    """The model by a plain reading, None if the body must be refused."""
+    """The model according to a plain reading, or None if the body must be refused."""
     try:
         found = json.loads(body, object_pairs_hook=lambda pairs: pairs if pairs else [("", None)])
         is_object = isinstance(json.loads(body), dict)
@@ -112,7 +111,7 @@ def found_in(body: bytes) -> str | None:
 def found_by(outcome: ErrorResponse | admission.Forward) -> str | None:
     if isinstance(outcome, ErrorResponse):
         assert outcome.status in (400, 404)
-        json.loads(outcome.body())  # whatever it quotes of the body
+        json.loads(outcome.body())  # whatever part of the body it quotes
         return None
     return outcome.route.name
 
@@ -136,7 +135,7 @@ def test_any_bytes(body: bytes) -> None:
 
 
 def test_model_behind_much_else() -> None:
-    """Large, last, deep and twice: the bodies that a scanner for the name would get wrong."""
+    """Large, last, deep and duplicated: bodies that a scanner for the name would get wrong."""
     filler = '"x":"' + "model" * 1_000_000 + '",'
     for body, model in (
         ("{" + filler + '"model":"tiny"}', "tiny"),

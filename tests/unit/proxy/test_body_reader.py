@@ -1,5 +1,4 @@
-"""Body reader: what it finds piece by piece is what ``json`` finds, and large values are cut
-short."""
+"""The body reader: piece by piece it finds the same as ``json``, and it truncates large values."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ NAMES = frozenset({"model", "stream", "n", "messages", "max_tokens"})
 
 
 def read(body: bytes, places: list[float] | None = None, steps: int = 1 << 60) -> BodyReader:
-    """``places``: where it is cut into pieces, as parts of its length."""
+    """``places``: where the body is split, as fractions of its length."""
     reader = BodyReader(NAMES, steps)
     begin = 0
     for end in sorted(round(place * len(body)) for place in places or []):
@@ -165,7 +164,7 @@ chats = st.lists(
 def test_large_chat_goes_where_it_went_when_it_was_small(
     chat: list[object], text: str, is_first: bool
 ) -> None:
-    """Its affinity follows from its beginning."""
+    """Its affinity is derived from its beginning."""
     long: list[object] = [{"role": "user", "content": text}]
     document: dict[str, object] = {
         "model": "m",

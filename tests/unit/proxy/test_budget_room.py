@@ -1,5 +1,4 @@
-"""Hard budgets: by how much requests may exceed one, with late reports and a manager that is
-away."""
+"""Hard budgets: by how much requests may exceed them, with late reports and an absent manager."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def test_what_runs_and_what_is_not_counted_yet_use_it_up() -> None:
     book = ledger()
     subject = budget(1000)
     first = granted(book, subject, 600, 0.0)
-    granted(book, subject, 600, 0.0)  # one more while anything is left
+    granted(book, subject, 600, 0.0)  # one more request while anything is left
     refusal = book.reserve([subject], 1, 500.0)
     assert isinstance(refusal, LimitExceeded), "it runs for longer than any window"
     assert (refusal.is_budget, refusal.retry_s) == (True, 5)
@@ -60,7 +59,7 @@ def test_what_runs_and_what_is_not_counted_yet_use_it_up() -> None:
         assert isinstance(book.reserve([subject], 1, now), LimitExceeded)
 
     book.adopt_room(LimitShare(NAME, tokens=710), 500.0 + COUNTED_S)
-    # what has ended then is in the sum of the manager
+    # usage that has ended by then is in the manager's sum
     granted(book, subject, 300, 500.0 + COUNTED_S)
 
 
@@ -115,8 +114,8 @@ def test_what_a_dead_worker_reserved_is_free_again() -> None:
 
 @dataclass
 class World:
-    """Proxies with two workers each, and a manager that sums up every ten seconds what reached it
-    by then."""
+    """Proxies with two workers each, and a manager that every ten seconds adds up the usage that
+    has reached it."""
 
     hard: int
     proxies: int
@@ -124,7 +123,7 @@ class World:
     measured_at: float = 0.0
     used: int = 0
     shares: Mapping[str, Any] = field(default_factory=dict)
-    # with when it is known, and was used
+    # with the time when it is known, and the amount used
     usage: list[tuple[float, int, float]] = field(default_factory=list)
     running: list[tuple[float, int, int, LedgerReservation]] = field(default_factory=list)
 
@@ -188,7 +187,8 @@ STEPS = st.lists(
 def test_bound(
     steps: list[tuple[int, int, int, int, int]], proxies: int, hard: int, away: set[int]
 ) -> None:
-    """One request of each proxy, whoever is away and however late what was used is known."""
+    """One request per proxy, whichever component is away and however late the usage becomes
+    known."""
     world = World(hard, proxies)
     subject = budget(hard)
     now = 0.0

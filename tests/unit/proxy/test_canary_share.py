@@ -1,4 +1,4 @@
-"""Canary: the share of the requests that its replicas get."""
+"""Canaries: the share of requests that their replicas get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Content codings: what replicas are offered, and what is read of compressed answers."""
+"""Content codings: what is offered to replicas, and what is read from compressed answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room of engines: which refusals mean "not now", and how many requests a replica gets after
+"""Engine capacity: which refusals mean "not now", and how many requests a replica gets after
 one."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moorage.proxy.core.engine_room import (
     tells_of_no_room,
 )
 
-# At /v1/messages, in the middle of a stream.
+# On /v1/messages, in the middle of a stream.
 ANTHROPIC = '{"code":500,"message":"Context size has been exceeded.","type":"server_error"}'
 LLAMACPP = (
     '{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}'
@@ -177,7 +177,7 @@ def test_it_says_nothing_of_the_health_of_a_replica() -> None:
 
 
 def test_requests_that_wait_go_on_when_one_ends() -> None:
-    """At most as many at a time as the replica has room for, in their order."""
+    """At most as many at a time as the replica has room for, in order."""
     requests = [Playbook("a")]
     requests += [requests[0].another() for _ in range(3)]
     for each in requests:

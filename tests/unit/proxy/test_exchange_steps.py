@@ -1,4 +1,4 @@
-"""Steps of an exchange: what its client has got never goes back, whatever happens in between."""
+"""Steps of an exchange: the client's progress never goes back, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EVENTS = {
 
 
 class RecordedExchange(Exchange):
-    """An exchange that holds each of its steps to the table."""
+    """An exchange that checks each of its steps against the table."""
 
     taken: ClassVar[set[tuple[int, int]]] = set()
 
@@ -92,7 +92,7 @@ class Scene:
         self.client.data_received(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     def ready(self) -> None:
-        """A replica, with an idle connection to it."""
+        """A replica with an idle connection to it."""
         if self.replica is None:
             self.replica = UpstreamConnection(self.plane.upstreams, ("127.0.0.1", 1))
             self.replica.connection_made(cast(asyncio.Transport, Wire()))
@@ -109,7 +109,7 @@ class Scene:
             replica.connection_lost(None)
 
     def revoke(self) -> None:
-        """The key of the client is gone, and then back."""
+        """The client's key is gone, and then back."""
         self.publish(LOADING, KeyGrant("0" * 64))
         self.publish(LOADING)
 

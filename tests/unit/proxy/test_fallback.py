@@ -1,4 +1,4 @@
-"""Fallbacks: playbooks of the request flow, and the model in a body."""
+"""Fallbacks: playbooks for the request flow, and the model in a body."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from moorage.proxy.core.request_body import LargeBody
 
 SENT = ("request > read", "body > send a")
 PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
-    # name: replicas and fallbacks, events with the command that follows each, status that is
-    # recorded
+    # name: replicas and fallbacks, events with the command that follows each, recorded status
     "a replica that answers": ("a | small=s", [*SENT, "response 200 > start", "end"], "tiny 200"),
     "its own error passes": ("a | small=s", [*SENT, "response 400 > start", "end"], "tiny 400"),
     "refused": ("a | small=s", [*SENT, "refused > send s", "response 200 > start", "end"], "small 200"),
@@ -232,7 +231,7 @@ def test_only_the_model_changes(
     assert changed is not None
     assert json.loads(changed) == document | {"model": new}
 
-    # Every byte around it stays: put back, the body is the old one.
+    # Every byte around it stays: once the model is put back, the body is the original.
     value = json.dumps(new).encode()
     backs = [
         changed[:at] + one + changed[at + len(value) :]

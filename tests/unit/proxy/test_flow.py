@@ -1,4 +1,4 @@
-"""Playbooks of the request flow: sequences of events, and the command that answers each.
+"""Playbooks for the request flow: sequences of events, and the command that answers each.
 
 Events and commands are written as words. After each playbook nothing may be left in flight, held or
 reserved.
@@ -27,7 +27,7 @@ DEAD = 'says 500 {"error":{"message":"EngineCore encountered an issue. See stack
 DEAD_STREAM = 'says 200 data: {"error": {"message": "EngineCore encountered an issue."}}'
 FULL = 'says 500 {"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}'
 PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
-    # name: replicas, events with the command that follows each, status that is recorded
+    # name: replicas, events with the command that follows each, recorded status
     "answered": ("a", [*SENT, "response 200 > start", "end"], "tiny 200"),
     "engine's own error passes": ("a b", [*SENT, "response 400 > start", "end"], "tiny 400"),
     "wrong key": ("a", ["request other > 401 invalid_api_key"], "- 401"),

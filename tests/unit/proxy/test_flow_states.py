@@ -1,4 +1,4 @@
-"""States of a request: the flow and its table say the same, in any order of events."""
+"""Request states: the flow and its table agree, in any order of events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from moorage.proxy.core.retry import Failure
 ROOT = Path(__file__).parents[3]
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 FLOW = ROOT / "src/moorage/proxy/core/flow.py"
-# What brings a request into each state.
+# The events that bring a request into each state.
 WAYS: dict[FlowState, tuple[str, tuple[str, ...]]] = {
     READING: ("a", ("request",)),
     HELD: ("loading", ("request", "body")),
@@ -51,7 +51,7 @@ def playbook_in(state: FlowState) -> Playbook:
 
 
 def call(playbook: Playbook, event: str) -> object:
-    """Report an event to the flow, in whatever state it is."""
+    """Report an event to the flow in any state."""
     flow = playbook.flow
     now = playbook.now
     match event:
@@ -92,7 +92,7 @@ def test_an_event_comes_where_the_table_says(event: str, state: FlowState) -> No
 
 
 def test_the_table_names_every_event() -> None:
-    """An event is a public method that gets the time."""
+    """An event is a public method that takes the time."""
     (flow,) = [node for node in ast.parse(FLOW.read_text()).body if isinstance(node, ast.ClassDef)]
     takes_time = {
         method.name
@@ -153,8 +153,9 @@ OF_WORD = {
     st.lists(st.sampled_from(EVENTS), max_size=12),
 )
 def test_no_order_of_events_leaves_the_table(replicas: str, first: str, words: list[str]) -> None:
-    """Each event is accepted exactly where the table has it, and leads where it says. What a state
-    stands for holds in it: the place in the queue, the replica, the reservation."""
+    """Each event is accepted exactly where the table has it, and leads to the state that the table
+    gives. In each state its meaning applies: the place in the queue, the replica, the
+    reservation."""
     limiter = Counting(room=9)
     playbook = Playbook(replicas, limiter)
     flow = playbook.flow
@@ -185,7 +186,7 @@ def test_no_order_of_events_leaves_the_table(replicas: str, first: str, words: l
 
 
 def test_what_waits_says_so() -> None:
-    """Where the command is to wait, the request is held, and nowhere else."""
+    """The request is held exactly when the command is to wait."""
     playbook = playbook_in(HELD)
     assert isinstance(playbook.flow.timer(playbook.now), WaitForReplica)
     assert playbook.flow.state == HELD

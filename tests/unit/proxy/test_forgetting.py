@@ -1,4 +1,4 @@
-"""A proxy that was revoked: what is open ends, and nothing is admitted."""
+"""A revoked proxy: open requests end, and nothing is admitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Head memo of the asyncio plane: it never shows, whatever changes between two requests."""
+"""The asyncio plane's head memo: it has no visible effect, whatever changes between two
+requests."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from moorage.common.link.messages import (
 )
 from moorage.common.model.ids import KernelId, SessionId
 
-NOW = 1_767_225_600  # where a manual clock begins
+NOW = 1_767_225_600  # the starting time of a manual clock
 
 
 def target(port: int, **fields: object) -> Target:
@@ -139,8 +140,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the table, or with ``is_whole`` another one, of the same generation: as are
-    those of credentials."""
+    """A change to the table, or with ``is_whole`` a different table, in the same generation, as
+    with credential changes."""
 
     routes: tuple[ModelRoute, ...] = ()
     keys: tuple[KeyGrant, ...] = ()
@@ -179,7 +180,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Link:
-    """The link to the manager breaks, or is there again."""
+    """The link to the manager breaks or is restored."""
 
     is_up: bool
 
@@ -216,7 +217,7 @@ changes = st.one_of(
 def test_remembered_heads_never_show(
     asked: list[Ask], changed: list[Change | Wait | Link], granted: tuple[KeyGrant, ...]
 ) -> None:
-    """The same requests again after each change."""
+    """Repeat the same requests after each change."""
     begin = RouteTable(1, (TINY, ROUTES[-2]), (*granted, KEYS[-1]))
     remembering, forgetful = (
         SocketlessPlane(begin, remembers=remembers) for remembers in (True, False)

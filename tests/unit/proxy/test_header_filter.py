@@ -1,4 +1,4 @@
-"""Header filter between clients and replicas."""
+"""The header filter between clients and replicas."""
 
 from __future__ import annotations
 

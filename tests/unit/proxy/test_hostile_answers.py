@@ -1,4 +1,4 @@
-"""Answers of hostile engines at the meters of the proxy: no bytes are a fault, and none hold up the
+"""Hostile engines' answers in the proxy's meters: no bytes cause a fault, and none hold up the
 loop."""
 
 from __future__ import annotations

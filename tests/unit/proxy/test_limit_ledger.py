@@ -1,4 +1,4 @@
-"""Ledger of limits: no window gets more than its limit, and refunds are exact."""
+"""The limit ledger: no window gets more than its limit, and refunds are exact."""
 
 from __future__ import annotations
 
@@ -161,9 +161,9 @@ def test_subject_that_was_used_longest_ago_makes_room():
 
 STEPS = st.lists(
     st.tuples(
-        st.integers(0, 40_000),  # milliseconds since the step before
+        st.integers(0, 40_000),  # milliseconds since the previous step
         st.integers(0, 60),  # tokens
-        st.integers(0, 80),  # tokens used, of an earlier request that ends here
+        st.integers(0, 80),  # tokens used by an earlier request that ends here
         st.sampled_from(("reserve", "settle", "cancel")),
     ),
     max_size=60,
@@ -213,7 +213,7 @@ def test_no_window_gets_more_than_the_limit(
     )
 )
 def test_settling_is_as_if_that_had_been_reserved(uses: Sequence[tuple[int, int, int]]):
-    """``uses``: tokens reserved, used of them, and seconds until the end."""
+    """``uses``: the tokens reserved, the tokens used, and the seconds until the end."""
     key = subject(tokens_per_minute=1000, concurrent_requests=100)
     book = ledger(sets=1)
     exact = ledger(sets=1)

@@ -1,4 +1,4 @@
-"""Request limiter: what it reserves for a request, and how an end is settled."""
+"""The request limiter: what it reserves for a request, and how the end is settled."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_exhausted_budget_refuses_until_it_has_room_again():
     assert refusal.headers == {"Retry-After": "Fri, 15 Jan 2027 08:00:00 GMT"}
     assert refusal.message.endswith("is exhausted until 2027-01-15T08:00:00Z.")
 
-    # The proxy may not hear from a manager when the period ends.
+    # The proxy may have no contact with a manager when the period ends.
     assert limiter().reserve(ask(replace(KEY, exhausted_until=1_000)), 0.0) is None
 
 

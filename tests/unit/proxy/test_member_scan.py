@@ -1,4 +1,4 @@
-"""Member scan: what it takes, it reads as ``json`` does. Compiled code relies on it."""
+"""The member scan: whatever it accepts, it reads as ``json`` does. Compiled code relies on it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ edits = st.lists(
 
 @st.composite
 def texts(draw: st.DrawFn) -> bytes:
-    """JSON, most often with something wrong."""
+    """JSON, usually with an error in it."""
     document = draw(documents)
     ascii_only = draw(st.booleans())
     separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")]))

@@ -1,4 +1,4 @@
-"""Id of a proxy: from the settings, or kept in the state directory."""
+"""A proxy's id: from the settings, or kept in the state directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Book of the addresses of agents: what a proxy finds out about them, and which ones it tries."""
+"""The book of agent addresses: what a proxy learns about them, and which ones it tries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ DIALED = "node-1.agent.invalid"
 
 
 def attempts(book: ReachBook, outcomes: str, now: float = 0.0) -> float:
-    """One attempt for each character: ``+`` answers, ``-`` does not. Returns when the next one is
-    due."""
+    """One attempt for each character: ``+`` for an answer, ``-`` for none. Returns when the next
+    one is due."""
     for outcome in outcomes:
         while not (due := book.due(now)):
             now += 1

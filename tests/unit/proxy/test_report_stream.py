@@ -1,4 +1,4 @@
-"""Report stream: what it keeps of usage that a manager has stored."""
+"""The report stream: what it keeps of the usage that a manager has stored."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
 
 
 class ManagerCall:
-    """The call to a manager that stores all usage. ``used``: makes more of it. Ends after
+    """The call to a manager that stores all usage. ``used``: creates more of it. Ends after
     ``reports``.
 
-    ``sizes``: of what is allocated with 500 reports to come, and before the last one."""
+    ``sizes``: the allocated memory with 500 reports to come, and before the last one."""
 
     def __init__(self, reports: int, used: Callable[[], Awaitable[None]]) -> None:
         self._left = reports
@@ -91,7 +91,7 @@ async def test_usage_that_cannot_be_written_is_kept(tmp_path: Path) -> None:
 
 
 async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A call stays open for months; its proxy reports usage every two seconds."""
+    """A call stays open for months, and its proxy reports usage every two seconds."""
     usage = UsageBook()
     clock = SystemClock()
     router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
@@ -128,8 +128,8 @@ async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE])
 async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.StatusCode) -> None:
-    """The manager ends the call while no report is due. The next write says only that the call is
-    over."""
+    """The manager ends the call while no report is due. The next write reports only that the call
+    is over."""
 
     class Manager(routes_pb2_grpc.RouteFeedServicer):
         async def Report(self, requests: Any, context: Any) -> Any:

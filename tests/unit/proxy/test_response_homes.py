@@ -1,4 +1,4 @@
-"""Stored responses: asked of the replica that made them, and of none for another project."""
+"""Stored responses: requested from the replica that created them, and never for another project."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def test_response_is_found_by_its_owner_until_it_is_forgotten() -> None:
 
 
 def test_id_that_two_owners_have_is_nobodys() -> None:
-    """Some engines let a client choose the id, so that it could choose that of another project."""
+    """Some engines let a client choose the id, so it could choose one that belongs to another
+    project."""
     table = homes()
     table.remember("resp_1", "project p", home(), 1.0)
     table.remember("resp_1", "project q", home("k2"), 2.0)
@@ -198,7 +199,7 @@ def targets(names: str, engine: str = "custom") -> tuple[Target, ...]:
 
 
 class Proxy:
-    """The flow of each request. Commands as words."""
+    """The flow of each request, with commands as words."""
 
     def __init__(self, replicas: str, engine: str = "custom") -> None:
         self.router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
@@ -240,7 +241,7 @@ class Proxy:
         stream: bytes = b"",
         key: str = "mine",
     ) -> str:
-        """The replica that gets a request, which gives ``answer``, or the error instead."""
+        """The replica that gets a request and returns ``answer``, or the error instead."""
         command, flow = self.begin(method, path, document, key)
         if not command.startswith("send"):
             return command

@@ -1,4 +1,4 @@
-"""Virtual root of SFTP over real servers of files: what is whose, and what happens when a server is
+"""SFTP's virtual root over real file servers: who owns what, and what happens when a server is
 lost."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from moorage.proxy.ssh.router import SftpRouter
 
 
 class InProcess:
-    """A server of files, as a command."""
+    """A file server, as a command."""
 
     def __init__(self, folder: Path) -> None:
         self._server = Server(Root(str(folder)))
@@ -200,7 +200,7 @@ async def test_requests_at_a_lost_server_fail_and_others_go_on(client: Client) -
     assert await client.status(PacketKind.STAT, wire.text(b"/vision/two")) is SftpStatus.OK
     assert (
         await client.status(PacketKind.STAT, wire.text(b"/vision/one")) is SftpStatus.OK
-    )  # by a new server
+    )  # through a new server
     assert client.tree.opened["vision/one"] is not lost
 
 
@@ -233,7 +233,7 @@ def test_any_session_over_the_tree_is_answered_or_refused(
                     PacketKind.INIT,
                     PacketKind.READ,
                     PacketKind.WRITE,
-                ):  # those may go to nobody
+                ):  # those may belong to no one
                     answer = await asyncio.wait_for(client.answers.get(), 5)
                     if answer[0] == PacketKind.HANDLE:
                         handles.append(answer[9:])

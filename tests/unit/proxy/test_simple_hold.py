@@ -1,4 +1,4 @@
-"""A request that the simple plane holds continues once, also at the moment at which its time is
+"""A request that the simple plane holds continues once, even at the moment when its time is
 over."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ids of stored responses, by which any proxy finds the replica, and only for their owner."""
+"""Ids of stored responses, with which any proxy finds the replica, but only for their owner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def table(target: Target = TARGET) -> IndexedTable:
 
 
 def made(proxy: Proxy, **fields: object) -> tuple[str, dict[str, object]]:
-    """The id that the engine takes from the request, and the request that it got."""
+    """The id that the engine takes from the request, and the request that it received."""
     command, flow = proxy.begin("POST", RESPONSES, {"model": "tiny", "input": "x"} | fields)
     assert command.startswith("send"), command
     sent = json.loads(flow.payload)

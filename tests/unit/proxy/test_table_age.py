@@ -1,5 +1,5 @@
-"""Age of a proxy's routes and credentials: none while a manager is connected, and a limit without
-one."""
+"""The age of a proxy's routes and credentials: none while a manager is connected, and limited
+without one."""
 
 from __future__ import annotations
 

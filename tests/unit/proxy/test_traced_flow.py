@@ -1,4 +1,4 @@
-"""Traces of requests: whatever happens, the same commands, and one tree of spans."""
+"""Request traces: the same commands and one tree of spans, whatever happens."""
 
 from __future__ import annotations
 

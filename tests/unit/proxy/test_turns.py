@@ -1,4 +1,4 @@
-"""Turns: long work of many connections, a slice at a time, and what may happen between two
+"""Turns: long work for many connections, one slice at a time, and what may happen between two
 slices."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def test_works_take_turns_one_slice_in_each_iteration() -> None:
 
     work("a", 3)
     work("b", 1)
-    for iteration in range(10):  # the slices note it
+    for iteration in range(10):  # the slices record it
         await asyncio.sleep(0)
         if iteration == 2:
             work("c", 2)
@@ -94,7 +94,7 @@ class PausingWire(Wire):
 
 
 class Connected:
-    """A client of a plane without sockets."""
+    """A client for a plane without sockets."""
 
     def __init__(self) -> None:
         clock = ManualClock()

@@ -1,4 +1,4 @@
-"""Frames of WebSockets: a relay knows when it may send one of its own."""
+"""WebSocket frames: a relay knows when it may send one of its own."""
 
 from __future__ import annotations
 

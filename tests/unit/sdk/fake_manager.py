@@ -1,7 +1,7 @@
-"""Fake manager for tests of the SDK and the command line: the real API over the in-memory store.
+"""A fake manager for tests of the SDK and the command line: the real API over the in-memory store.
 
-It runs on a loop of its own in a thread, so that tests and subprocesses can call it. Faults are
-injected in front of the API: canned responses, and creations whose response is lost.
+It runs on its own loop in a thread, so that tests and subprocesses can call it. Faults are injected
+in front of the API: canned responses, and creations whose response is lost.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class FakeManager:
     """``with FakeManager() as manager``: ``manager.url`` and ``manager.openai_url`` are served.
 
     Reading drives the scripts: it advances a session or an endpoint by one status, and the event
-    stream says so. ``canned``: responses in place of the API's, by method and path.
-    ``lost_responses``: creations that happen without a response. ``requests``: method and path of
-    every request. ``unanswered``: the request that gets no response.
+    stream reports it. ``canned``: responses in place of the API's, by method and path.
+    ``lost_responses``: creations that happen without a response. ``requests``: the method and path
+    of every request. ``unanswered``: the request that gets no response.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class FakeManager:
         self.events = MemoryEvents()
         self.execs = ScriptedCommands()
 
-        # A test holds the methods that the API calls to those of the store.
+        # A test compares the methods that the API calls with those of the store.
         memory: Any = self.store
         self.services = ApiServices(
             store=memory,
@@ -83,7 +83,7 @@ class FakeManager:
         return self.store.endpoints.specs
 
     def next_session(self, **fields: Any) -> None:
-        """Fields of the sessions that are created next."""
+        """Fields for sessions created from here on."""
         self.store.sessions.next = {"script": list(START)} | fields
 
     def add_session(self, spec: SessionSpec, **fields: Any) -> ScriptedSession:
@@ -93,7 +93,7 @@ class FakeManager:
         self.store.endpoints.add(spec, **fields)
 
     def set_agent(self, **fields: Any) -> None:
-        """Replace fields of the only agent, like its ``offers``."""
+        """Replace fields of the only agent, such as its ``offers``."""
         [view] = self.store.agents.views
         self.store.agents.views = [view.model_copy(update=fields)]
 
@@ -120,7 +120,7 @@ class FakeManager:
         return self
 
     def listen_on(self, listening: socket.socket) -> None:
-        """Also serve the API on a Unix socket that listens."""
+        """Also serve the API on a listening Unix socket."""
         serving = serve_locally(self._api, listening, DEFAULT_LIMITS)
         asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
 

@@ -1,4 +1,4 @@
-"""Fake OpenAI API: sends the same chunks in every chat, with arbitrary boundaries between
+"""A fake OpenAI API: sends the same chunks in every chat, with arbitrary boundaries between
 events."""
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from aiohttp import web
 
 
 class FakeOpenAi:
-    """``chunks``: the response, as pieces of text, or objects that are sent as they are.
-    ``sends_done``: the stream ends with ``[DONE]``. ``requests``: bodies of the requests received.
-    ``models``: by name.
+    """``chunks``: the response, as pieces of text, or objects that are sent unchanged.
+    ``sends_done``: the stream ends with ``[DONE]``. ``requests``: the bodies of the requests
+    received. ``models``: by name.
     """
 
     def __init__(self) -> None:

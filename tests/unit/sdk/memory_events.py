@@ -1,4 +1,4 @@
-"""Event stream of the fake manager: a start, and then only what a test sends."""
+"""The fake manager's event stream: a start, and then only the events that a test sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets of a store in memory, unencrypted."""
+"""In-memory secrets, unencrypted."""
 
 from __future__ import annotations
 

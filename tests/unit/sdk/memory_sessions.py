@@ -39,7 +39,7 @@ def _is_wanted(view: SessionView, statuses: frozenset[Status], results: frozense
 
 
 class MemorySessions:
-    """Also the ``Terminator`` and the ``LogSource``. ``next``: fields of sessions that are created
+    """Also the ``Terminator`` and the ``LogSource``. ``next``: fields for sessions that are created
     next."""
 
     def __init__(self, clock: Clock) -> None:
@@ -209,7 +209,7 @@ class MemorySessions:
         since_ms: int = 0,
         offset: int | None = None,
     ) -> AsyncIterator[LogPiece]:
-        """The scripted log, as of an agent that knows no numbers of bytes."""
+        """The scripted log, as from an agent that has no byte numbers."""
         scripted = self.one(session.id, scope)
         lines = b"".join(scripted.log).splitlines(keepends=True)
         for piece in lines[-tail_lines:] if tail_lines else scripted.log:
@@ -236,7 +236,8 @@ class _Endpoint:
 
 
 class MemoryEndpoints:
-    """``starts_replicas``: creating an endpoint creates its replicas; else an endpoint has none."""
+    """``starts_replicas``: creating an endpoint creates its replicas; otherwise an endpoint has
+    none."""
 
     def __init__(self, sessions: MemorySessions, clock: Clock) -> None:
         self._sessions = sessions

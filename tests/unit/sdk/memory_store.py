@@ -1,4 +1,5 @@
-"""In-memory store of the fake manager: what tests of the client and the command line need of it."""
+"""The fake manager's in-memory store: the parts that tests of the client and the command line
+need."""
 
 from __future__ import annotations
 
@@ -105,7 +106,7 @@ class MemoryGroupAliases:
 
 
 class MemoryGroups:
-    """``changed_by_others``: every edit with a version comes too late. The node is in the group
+    """``changed_by_others``: every edit with a version is too late. The node is in the group
     default."""
 
     def __init__(self, clock: Clock) -> None:
@@ -225,7 +226,7 @@ class MemoryQuotas:
 
 
 class MemoryAudit:
-    """``entries``: action, status and name of each write."""
+    """``entries``: the action, status and name of each write."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
@@ -239,7 +240,7 @@ class MemoryAudit:
 
 
 class MemoryIdle:
-    """Nothing was observed of any session."""
+    """Nothing has been observed for any session."""
 
     async def find(self, scope: Scope, session_id: str) -> StoredIdle | None:
         return None
@@ -249,7 +250,7 @@ class MemoryIdle:
 
 
 class MemoryStore:
-    """A test holds what it answers to the store (``tests/store/api/test_fake_manager.py``)."""
+    """A test compares its answers with the store's (``tests/store/api/test_fake_manager.py``)."""
 
     def __init__(self, clock: Clock) -> None:
         self.sessions = MemorySessions(clock)

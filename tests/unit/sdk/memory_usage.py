@@ -1,4 +1,4 @@
-"""In-memory usage statistics: the same usage for all running sessions, different usage for each
+"""In-memory usage statistics: the same usage for all running sessions, and different usage for each
 agent."""
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class MemoryUsageRecords:
 
 
 class MemoryBudgets:
-    """``exhausted``: why nobody may create anything. ``reached``: the warnings of everyone."""
+    """``exhausted``: why no one may create anything. ``reached``: everyone's warnings."""
 
     def __init__(self) -> None:
         self.views: dict[tuple[str, str, str, str], BudgetView] = {}

@@ -1,4 +1,4 @@
-"""Session with scripted statuses: each ``advance`` moves it to the next one."""
+"""A session with scripted statuses: each ``advance`` moves it to the next one."""
 
 from __future__ import annotations
 

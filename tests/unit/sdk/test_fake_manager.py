@@ -1,4 +1,4 @@
-"""The fake manager takes the calls of the API as the store and the services do."""
+"""The fake manager accepts the API's calls as the store and the services do."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_fake_takes_the_calls_of_the_api(manager: FakeManager) -> None:
     for name, method in called_by_the_api():
         fake = getattr(_part(manager, name), method, None)
         if fake is None:
-            continue  # no test of a client asks for it
+            continue  # no client test requests it
 
         compared += 1
         found = _differences(

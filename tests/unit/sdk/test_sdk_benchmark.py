@@ -1,4 +1,4 @@
-"""Load generator: what it sends when, what it measures, and its statistics."""
+"""The load generator: what it sends when, what it measures, and its statistics."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Engine:
-    """An engine that answers each chat as ``handle`` says. ``bodies``: what it was asked; ``peak``:
-    at one time."""
+    """An engine that answers each chat as ``handle`` specifies. ``bodies``: the requests received;
+    ``peak``: the most at one time."""
 
     def __init__(self, handle: Handler) -> None:
         self.handle = handle
@@ -168,7 +168,7 @@ async def test_failures_are_counted_by_their_cause() -> None:
 
 
 async def test_connection_that_was_closed_meanwhile_is_no_failure() -> None:
-    """Some servers close a connection after some requests, without saying so."""
+    """Some servers close a connection after some requests without announcing it."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if len(engine.bodies) == 2:
@@ -194,7 +194,7 @@ async def test_nothing_listens() -> None:
 
 
 async def test_waits_at_a_rate_are_part_of_the_times() -> None:
-    """A server that answers one request at a time, 50 ms each, is asked 200 times a second."""
+    """A server that answers one request at a time, 50 ms each, gets 200 requests a second."""
     turn = asyncio.Lock()
 
     async def handle(request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""HTTP connections of plain calls: kept ones, and those that end early."""
+"""HTTP connections of plain calls: kept ones, and ones that end early."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ class ScriptedServer:
     """Gives each connection the next list of answers, one per request, and closes it after the
     last.
 
-    An answer of b"" is none: the connection closes when the request has arrived.
+    An answer of b"" means none: the connection closes when the request has arrived.
     """
 
     def __init__(self, *connections: list[bytes]) -> None:

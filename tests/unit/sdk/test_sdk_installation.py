@@ -1,4 +1,4 @@
-"""Addresses and keys of clients that are given none: those that the command line uses."""
+"""Addresses and keys of clients that specify none: they use those of the command line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Followed logs that are read again, rotated in the meantime or not: nothing that is kept is lost
-or comes twice, and a loss is told."""
+"""Followed logs that are reread, whether or not they were rotated in between: no kept part is lost
+or repeated, and a loss is reported."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def lines(count: int) -> bytes:
 @dataclass
 class KeptLog:
     """A log of which each stage keeps ``[begin:end]``. A followed reading is cut off at the end of
-    a stage; what is read then is of the next. ``numbered``: by stage, whether the manager and the
-    agent know the numbers of bytes; as the last one for those behind."""
+    a stage, and the next reading is from the next stage. ``numbered``: by stage, whether the
+    manager and the agent have byte numbers; the last value applies to all later stages."""
 
     whole: bytes
     stages: list[tuple[int, int]]
@@ -68,7 +68,7 @@ class KeptLog:
 
 
 def follow(log: KeptLog, tail: int | None = None, seen: SeenLog | None = None) -> tuple[bytes, int]:
-    """What is printed, and how often a loss is told."""
+    """The printed output, and how many times a loss is reported."""
     losses: list[None] = []
 
     async def work() -> bytes:
@@ -88,8 +88,8 @@ NUMBERED = st.lists(st.booleans(), min_size=1, max_size=4)
 def test_what_is_kept_comes_once_and_a_loss_is_told(
     steps: list[tuple[int, int]], piece_bytes: int, tail: int | None, numbered: list[bool]
 ) -> None:
-    """``steps``: lines that are written until the next cut, and lines that are rotated away by
-    then. Managers and agents of the previous release know no numbers, and may take turns with newer
+    """``steps``: the number of lines written until the next cut, and of lines rotated away by then.
+    Managers and agents of the previous release have no numbers, and may take turns with newer
     ones."""
     written = 30
     begin = 0
@@ -103,7 +103,8 @@ def test_what_is_kept_comes_once_and_a_loss_is_told(
     expected = [*printed]
     losses = 0
     for number, (first, last) in enumerate(stages[1:], start=2):
-        # Without numbers, it is not known whether what is kept begins right behind what was seen.
+        # Without numbers, it is not known whether the kept part starts right after the part already
+        # seen.
         is_exact = all((numbered + numbered[-1:] * number)[:number])
         losses += first > expected[-1] + is_exact
         expected += range(max(first, expected[-1] + 1), last)
@@ -134,7 +135,7 @@ def test_log_that_is_cut_off_anywhere_comes_once(
     first = whole[: ends[0]]
     begins = 0 if tail is None else ends[0] - len(b"".join(first.splitlines(keepends=True)[-tail:]))
 
-    # A line is unique, its first letters are not.
+    # A line is unique, but its first letters are not.
     if ends[0] - begins >= len(LINE):
         assert follow(log, tail) == (whole[begins:], 0)
 
@@ -163,8 +164,7 @@ def test_large_logs(case: str, tail: int | None) -> None:
 
 @pytest.mark.parametrize("answer_s", [1, 7])
 def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
-    """It was begun again without end: its beginning counted as if something had come, or the time
-    after it."""
+    """It was restarted endlessly: its start, or the time after it, was treated as progress."""
     clock = ManualClock()
     readings = 0
 
@@ -185,8 +185,8 @@ def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
 
 
 def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> None:
-    """Where it was cut off, bytes may be missing: what comes next tells, of the attempt that was
-    newest at first. Without progress it is an error."""
+    """Bytes may be missing where it was cut off: the next reading shows that, for the attempt that
+    was newest at first. Without progress it is an error."""
     asked = list[tuple[int | None, int | None]]()
     answers = [(0, b"one\n"), (9, b"three\n"), (15, b"")]
 
@@ -216,7 +216,7 @@ def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> 
 def test_bytes_are_counted_behind_the_times_of_their_lines(
     texts: list[bytes], sizes: list[int], data: st.DataObject
 ) -> None:
-    """A reading begins with any line, and continues behind any byte of it or of a later one."""
+    """A reading starts with any line, and continues after any byte of that line or a later one."""
     log_lines = [text.replace(b"\n", b" ") + b"\n" for text in texts]
     whole = b"".join(log_lines)
     at = data.draw(st.integers(0, len(log_lines)))
@@ -238,7 +238,7 @@ def test_bytes_are_counted_behind_the_times_of_their_lines(
 
 
 def test_silent_log_is_followed_over_many_outages() -> None:
-    """Between two of them it is connected for longer than one may last."""
+    """Between two of them it is connected longer than one may last."""
     clock = ManualClock()
     readings = 0
 
@@ -264,7 +264,7 @@ def test_lines_that_are_all_the_same_are_counted() -> None:
 
 
 def test_log_that_is_rotated_while_it_is_read_again() -> None:
-    """A reading that began as before, and jumped over what was rotated away in the meantime."""
+    """A reading that started as before, and skipped the part that was rotated away in between."""
 
     class Jumps(KeptLog):
         async def read(

@@ -1,4 +1,4 @@
-"""``moorage.progress``: what it writes, how often, and what never ends the program."""
+"""``moorage.progress``: what it writes and how often, and errors that never end the program."""
 
 from __future__ import annotations
 

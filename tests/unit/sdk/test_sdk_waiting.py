@@ -1,4 +1,4 @@
-"""Waits of the SDK: by the event stream, and by polling where there is none."""
+"""Waiting in the SDK: through the event stream, and by polling if there is none."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_wait_reads_once_per_event(manager: FakeManager) -> None:
 
     assert running.status is Status.RUNNING
     reads = manager.requests.count(f"GET /v1/sessions/{made.id}")
-    assert reads <= 6  # one for each status, one before the stream and one when it had begun
+    assert reads <= 6  # one for each status, one before the stream and one after it had started
     assert [one for one in manager.requests if one.startswith(EVENTS)] == [
         f"{EVENTS}?kinds=session&about={made.id}"
     ]
@@ -98,7 +98,7 @@ async def test_a_wait_ends_after_its_timeout_and_with_the_errors_of_a_read(
 
 class Streams:
     """A server of event streams. Each connection gets the next text, and is closed after it, unless
-    it is the last. ``resumed_after``: the ``Last-Event-ID`` of each."""
+    it is the last. ``resumed_after``: the ``Last-Event-ID`` of each connection."""
 
     def __init__(self, *texts: bytes) -> None:
         self._texts = list(texts)
@@ -154,7 +154,7 @@ async def test_what_changes_is_announced_without_polling() -> None:
         asyncio.timeout(20),
         aclosing(client.events.changes()) as changes,
     ):
-        for _ in range(2):  # at once, and when the stream has begun
+        for _ in range(2):  # at once, and when the stream has started
             await anext(changes)
 
 

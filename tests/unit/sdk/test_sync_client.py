@@ -1,4 +1,4 @@
-"""Client without asyncio, and the repetition of calls that met an outage."""
+"""The client without asyncio, and the repetition of calls that hit an outage."""
 
 from __future__ import annotations
 
@@ -70,8 +70,7 @@ def test_calls_and_iterators(manager: FakeManager) -> None:
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the client said. The server of the fake manager says, too, when a client disconnects
-    early."""
+    """The client's log lines. The fake manager's server also logs early disconnects of a client."""
     records = [record for record in caplog.records if record.name.startswith("moorage.sdk")]
     return [record.getMessage().partition(":")[0] for record in records]
 

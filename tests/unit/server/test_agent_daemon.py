@@ -1,4 +1,4 @@
-"""Agent daemon: imports, settings and startup errors."""
+"""The agent daemon: imports, settings and startup errors."""
 
 from __future__ import annotations
 

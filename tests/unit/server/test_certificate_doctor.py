@@ -17,7 +17,7 @@ NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 
 
 def written(path: Path, *days: float) -> Path:
-    """Certificates that are valid for so many days from ``NOW``."""
+    """Certificates that are valid for this many days from ``NOW``."""
     path.write_bytes(b"".join(_certificate(NOW + dt.timedelta(days=one)) for one in days))
     return path
 

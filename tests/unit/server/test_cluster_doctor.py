@@ -1,4 +1,4 @@
-"""Checks of an installation: what each finds, and its cure."""
+"""Checks of an installation: what each finds, and the remedy."""
 
 from __future__ import annotations
 

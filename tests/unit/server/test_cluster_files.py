@@ -1,5 +1,5 @@
-"""Files of deploy/cluster and deploy/compose: settings that exist, files and names that agree, and
-where they listen.
+"""The files in deploy/cluster and deploy/compose: their settings exist, their files and names
+agree, and where they listen.
 
 Docker Compose validates its files in tests/containers, where it is installed; here their meaning is
 checked.
@@ -93,12 +93,12 @@ def test_members_of_etcd_are_those_that_managers_use() -> None:
 
 
 def interpolated(text: str, **variables: str) -> str:
-    """With the values of variables, or their defaults, as Compose has it."""
+    """With the values of variables or their defaults, as in Compose."""
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), text)
 
 
 def listens(service: dict[str, Any], **variables: str) -> dict[str, str]:
-    """The hosts at which a service listens, by the option that says so."""
+    """The addresses on which a service listens, by the option that sets them."""
     words = [interpolated(word, **variables) for word in service["command"]]
     pairs = pairwise(words)
     return {option: split_address(value)[0] for option, value in pairs if option.endswith("listen")}
@@ -115,7 +115,7 @@ def test_plain_http_listens_on_loopback_until_told_otherwise(
 
 
 def test_what_listens_on_all_addresses_speaks_tls(tmp_path: Path) -> None:
-    """The links with mTLS, which is on where they leave loopback; the API and the proxy with
+    """The links with mTLS, which is on if they leave loopback; the API and the proxy with
     tls.yaml."""
     for file in (SINGLE, COMPOSE):
         for name in OURS:

@@ -1,4 +1,4 @@
-"""Connection file: daemons of one node that start at once."""
+"""The connection file: daemons on one node that start at the same time."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def driver(
     unserved: bool = False,
     configured: bool = False,
 ) -> CheckResult:
-    """The check of a node with one GPU for each of ``faults``, "" for a healthy one."""
+    """The check of a node with one GPU for each of ``faults``, where "" is a healthy one."""
     offers = tuple(
         SlotOffer(
             "cuda.device", 1000, DeviceId(f"GPU-{n}"), healthy=not fault, unhealthy_reason=fault

@@ -1,4 +1,4 @@
-"""Checks of etcd: what each finds, and its cure."""
+"""Checks of etcd: what each finds, and the remedy."""
 
 from __future__ import annotations
 

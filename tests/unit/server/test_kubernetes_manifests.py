@@ -1,5 +1,4 @@
-"""deploy/kubernetes: its settings are settings, and its commands commands (the rest: `make
-test-deploy`)."""
+"""deploy/kubernetes: its settings and commands exist (`make test-deploy` checks the rest)."""
 
 from __future__ import annotations
 

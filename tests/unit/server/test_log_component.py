@@ -1,4 +1,4 @@
-"""Log of daemons: the component that each tells its lines to have."""
+"""Daemon logs: the component that each daemon sets for its lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.server.commands import daemons  # noqa: F401 - registers the comman
 
 
 class SetUp(Exception):
-    """Ends a daemon where it has set up its log. ``args``: what it told."""
+    """Stops a daemon once it has set up its log. ``args``: the arguments that it passed."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_the_process_of_the_agent_logs_as_agent(
     monkeypatch.setattr(agent_daemon, "hide_optional_imports", lambda: None)
 
     with given.open("rb") as file:
-        # The daemon closes the descriptor that it is given.
+        # The daemon closes the descriptor that it receives.
         monkeypatch.setattr(sys, "argv", ["agent", str(os.dup(file.fileno()))])
         with pytest.raises(SetUp) as stopped:
             agent_daemon.main()

@@ -1,4 +1,4 @@
-"""Connections of a manager to Postgres: as many as the documents say, and as doctor expects."""
+"""A manager's connections to Postgres: as many as the documents say and doctor expects."""
 
 from __future__ import annotations
 

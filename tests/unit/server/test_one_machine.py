@@ -1,4 +1,4 @@
-"""A laptop that runs everything: idle models do not fill it."""
+"""A laptop that runs everything: idle models do not fill its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Origins of settings: an error names the option that gave the value, before anything starts."""
+"""Origins of settings: an error names the option that supplied the value, before anything
+starts."""
 
 from __future__ import annotations
 

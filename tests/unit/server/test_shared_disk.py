@@ -1,4 +1,4 @@
-"""Disk of the embedded Postgres: whether sessions fill it, too."""
+"""The disk of the embedded Postgres: whether sessions can also fill it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_nothing_is_said_where_nothing_is_shared(tmp_path: Path, given: Settings
 
 
 def test_the_database_may_be_elsewhere(tmp_path: Path, other_disk: Path) -> None:
-    """Where its user cannot reach the state directory, a file says where it is."""
+    """If its user cannot reach the state directory, a file states where it is."""
     (tmp_path / "postgres").mkdir()
     (tmp_path / "postgres" / "place").write_text(f"{other_disk}\n")
     assert database_directory(tmp_path) == other_disk / "data"

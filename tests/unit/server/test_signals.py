@@ -1,4 +1,4 @@
-"""Signals that end a daemon: it finishes what it has begun."""
+"""Signals that stop a daemon: it finishes the work that it has started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""systemd units: systemd accepts them, and they call commands that exist."""
+"""systemd units: systemd accepts them, and they call existing commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def values(unit: Path, key: str) -> list[str]:
     return re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)
 
 
-# etcd is a program of Debian.
+# etcd is a Debian program.
 OURS = [unit for unit in UNITS if unit.stem != "moorage-etcd"]
 
 
@@ -41,7 +41,8 @@ def test_units_call_existing_commands(unit: Path) -> None:
 def test_stopping_the_agent_leaves_kernels_running() -> None:
     [agent] = [unit for unit in UNITS if unit.stem == "moorage-agent"]
     assert values(agent, "KillMode") == ["process"]
-    # Kernels inherit these. ProtectClock, for one, denies access to all devices except the clock.
+    # Kernels inherit these. For example, ProtectClock denies access to all devices except the
+    # clock.
     inherited = r"^(Protect|Private|Device|Restrict|NoNew|Capability|OOMScore|Memory|CPU)\w*="
     assert re.findall(inherited, agent.read_text(), re.MULTILINE) == []
 
@@ -51,7 +52,7 @@ def test_stopping_the_agent_leaves_kernels_running() -> None:
 )
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_accepts_units(unit: Path, tmp_path: Path) -> None:
-    # Replace the program and the user by ones that exist on this machine.
+    # Replace the program and the user with ones that exist on this machine.
     text = re.sub(
         r"^ExecStart=\S+", f"ExecStart={sys.executable}", unit.read_text(), flags=re.MULTILINE
     )

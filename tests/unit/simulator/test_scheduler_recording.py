@@ -95,7 +95,7 @@ def starts(result: SimulationResult) -> dict[str, float | None]:
     return {o.session: None if o.started is None else o.started / SECOND for o in result.outcomes}
 
 
-# One agent of two GPUs. a has one of them until 100, so b, which needs both, waits until then.
+# One agent with two GPUs. a has one of them until 100, so b, which needs both, waits until then.
 FOUR = (item("a", 0, 1, 100), item("b", 1, 2, 50), item("c", 2, 1, 40), item("d", 3, 1, 200))
 OBSERVED = (run("a", 0, 100), run("b", 100, 150, 2), run("c", 150, 190), run("d", 150, 350))
 
@@ -234,7 +234,7 @@ def test_quotas_count_simulated_use() -> None:
         assert trace is not None
         return starts(simulate(trace))
 
-    # The recorded use (77) does not count.
+    # The recorded usage (77) is ignored.
     one = Quota(
         "user", "ann", limits={"cuda.device": 1}, used={"cuda.device": 77}, sessions=None, running=3
     )
@@ -281,7 +281,7 @@ def test_use_by_other_groups_counts_as_recorded() -> None:
 
 
 # low runs from 0 and needs 40 s. high arrives at 10, preempts it, and starts when the grace has
-# ended, at 15. When high has ended at 25, low runs again from its beginning, until 65.
+# ended, at 15. When high has ended at 25, low runs again from the beginning until 65.
 PREEMPTS = Policy(preemption=Preemption(grace=5 * SECOND))
 
 
@@ -346,7 +346,7 @@ def test_kernel_from_before_the_recording_may_be_preempted(
 
 
 def test_recorded_preemption_of_an_earlier_kernel() -> None:
-    """It ran from -5; preempted at 10 it runs again at 25 for 40 s. Unless preempted, it ends at
+    """It ran from -5; preempted at 10, it runs again at 25 for 40 s. Unless preempted, it ends at
     35."""
     passes = preempted_work()[1:]
     runs = [

@@ -1,4 +1,5 @@
-"""Scheduler simulation: small traces worked out by hand, and properties of all traces."""
+"""Scheduler simulation: small traces worked out by hand, and properties that hold for all
+traces."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ TWO_GPUS = Fleet(1, 2)
         ("strict", {"a": 0, "b": 100, "c": 150, "d": 150}),
         # c ends at 42, before b can start; d would not.
         ("backfill", {"a": 0, "b": 100, "c": 2, "d": 150}),
-        # Nothing is reserved for b: d starts when c has ended, and b waits for d.
+        # Nothing is reserved for b, so d starts when c has ended, and b waits for d.
         ("greedy", {"a": 0, "b": 242, "c": 2, "d": 42}),
     ],
 )
@@ -68,7 +69,7 @@ def test_head_that_does_not_fit_under_each_policy(policy: str, expected: dict[st
 
 def test_statistics_worked_out_by_hand() -> None:
     strict = summarize(run(FOUR, TWO_GPUS, "strict"))
-    assert strict.utilization == pytest.approx(0.5)  # one of two GPUs until d arrives
+    assert strict.utilization == pytest.approx(0.5)  # one of two GPUs, until d arrives
     assert strict.mean_wait == pytest.approx((0 + 99 + 148 + 147) / 4)
     assert strict.p99_wait == strict.max_wait == 148
     assert strict.large_wait == 99

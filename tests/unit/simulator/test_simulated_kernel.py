@@ -42,7 +42,7 @@ def exit_of(simulated: SimulatedKernel) -> tuple[float, int | None]:
         (kernel(stop_at=104), (106, SIGTERM)),
         (kernel(stop_at=104, grace_s=1), (105, SIGKILL)),
         (kernel(KernelScript(stop_s=None), stop_at=104), (109, SIGKILL)),
-        (kernel(stop_at=110), (111, 3)),  # it exits on its own before it reacts
+        (kernel(stop_at=110), (111, 3)),  # it exits by itself before it reacts
     ],
 )
 def test_exit(simulated: SimulatedKernel, expected: tuple[float, int | None]) -> None:

@@ -1,4 +1,4 @@
-"""Selection of the tests that import what changed."""
+"""Selecting the tests that import changed modules."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_a_conftest_imports_belongs_to_all_tests_below_it() -> None:
 
 
 def test_what_a_fixture_imports_belongs_to_the_tests_that_ask_for_it() -> None:
-    """Also through another fixture."""
+    """Also through a further fixture."""
     assert picked("src/moorage/postgres.py") == ["tests/store/test_database.py"]
 
 

@@ -1,4 +1,4 @@
-"""Choice of the steps that judge a commit."""
+"""Choosing the steps that judge a commit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TABLE = (
 
 
 def chosen(tier: Tier, *changed: str, budget: float = 10_000.0) -> dict[str, str]:
-    # With two steps in turn, both would be chosen at each number.
+    # If two steps took turns, both would be chosen for each number.
     table = [entry.model_copy(update={"in_turn": False}) for entry in TABLE]
     return {
         entry.name: entry.reason for entry in choose(table, tier, changed, 0, budget_core_s=budget)
@@ -128,7 +128,7 @@ def test_pattern_of_one_folder_does_not_match_below_it() -> None:
 
 
 def test_what_exceeds_the_budget_keeps_its_smoke_case_and_says_so() -> None:
-    # unit and core take 200, the two smoke cases 20, docker 90 more than its smoke case.
+    # unit and core take 200, the two smoke cases 20, and docker 90 more than its smoke case.
     names = chosen(Tier.GATE, "src/docker/a.py", "src/ssh/a.py", "docs/a.md", budget=320)
     assert "docker" in names
     assert names["ssh-smoke"] == "over the budget, though changed: src/ssh/a.py"

@@ -1,4 +1,4 @@
-"""Order in which the steps of a run start."""
+"""The order in which the steps of a run start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdict of a run: what makes it red."""
+"""The verdict on a run: what makes it red."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tools/prose``: which texts it reads, the phrases that it counts, and the sentences that it draws."""
+"""``tools/prose``: which texts it reads, which phrases it counts, and which sentences it draws."""
 
 from __future__ import annotations
 

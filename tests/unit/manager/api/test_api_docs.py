@@ -14,9 +14,9 @@ from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.http.problem_types import TYPES
 from moorage.manager.api.routes import ROUTES
 
-# Errors of starting, and of a command that reads a file.
+# Errors at start, and from a command that reads a file.
 NOT_REST = {"config", "startup", "corrupt-decision-log", "error"}
-# Packages and modules whose errors never reach the API of the manager.
+# Packages and modules whose errors never reach the manager's API.
 ELSEWHERE = (
     "moorage.common.archive",
     "moorage.common.etcd",
@@ -36,7 +36,7 @@ def _errors(kind: type[MoorageError] = MoorageError) -> Iterator[type[MoorageErr
 
 
 def test_every_error_of_the_api_has_a_type_with_its_status() -> None:
-    for package in (moorage.common, moorage.manager):  # whatever the tests before have imported
+    for package in (moorage.common, moorage.manager):  # whatever earlier tests have imported
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if "migrations" not in module.name:
                 importlib.import_module(module.name)

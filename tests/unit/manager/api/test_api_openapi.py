@@ -174,7 +174,7 @@ def test_only_service_routes_joining_and_signing_in_need_no_key() -> None:
     open_paths = {
         (path, method) for path, method, operation in operations() if operation["security"] == []
     }
-    # A joining node has no key: the request is signed with its join token.
+    # A joining node has no key, so its join token signs the request.
     service = {(path, "get") for path in EXPECTED if not path.startswith("/v1/")}
     assert open_paths == service | {("/v1/join", "post"), ("/v1/session", "post")} | {
         (path, "get")
@@ -251,8 +251,8 @@ def test_route_declares_the_types_of_its_handler(row: Route) -> None:
 
 
 def _handlers() -> Iterator[Callable[..., Any]]:
-    """The public functions of the API whose only parameter is the call of one route. Helpers take
-    that of any: their models are ``Any``."""
+    """The API's public functions whose only parameter is the call of one route. Helpers accept any
+    route's call: their models are ``Any``."""
     for found in pkgutil.walk_packages(api.__path__, f"{api.__name__}."):
         module = import_module(found.name)
         for name, function in vars(module).items():
@@ -280,7 +280,7 @@ def test_route_needs_a_rule_of_access() -> None:
 
 
 async def test_each_path_leads_to_its_own_handler() -> None:
-    """Also where a name contains slashes, and ends like the path of another route."""
+    """Also if a name contains slashes and ends like another route's path."""
     app = web.Application()
     for row in by_precedence(ROUTES):
         app.router.add_route(row.method, row.path, row.handler)  # type: ignore[arg-type]

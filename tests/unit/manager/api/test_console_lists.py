@@ -1,5 +1,5 @@
-"""Lists that the console reads: each answer says what it lacks, and one place of the console notes
-it."""
+"""Lists that the console reads: each answer states what it lacks, and one place in the console
+handles it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.routes import ROUTES
 
 CONSOLE = Path(__file__).parents[4] / "console/src"
-# They follow from the manager's version, or from a session that is shown.
+# They depend on the manager's version, or on a session that is shown.
 NOT_STORED = {"/v1/runtimes"}
 
 
 def lists() -> dict[str, dict[str, Any]]:
-    """The properties of the answers with items, by the path that the console asks for."""
+    """The properties of answers with items, by the path that the console requests."""
     document: dict[str, Any] = describe(ROUTES, "1.2.3")
     texts = [file.read_text() for file in CONSOLE.rglob("*.ts*")]
     asked = {path for text in texts for path in re.findall(r'api\.GET\(\s*"(/v1/[^"]+)"', text)}

@@ -1,5 +1,5 @@
-"""Prometheus exposition of endpoints: statuses, replicas, and loads; zeros for what does not
-serve."""
+"""Prometheus exposition of endpoints: statuses, replicas, and loads; zeros for endpoints that do
+not serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Description of the REST API: made once, off the event loop, when the first client asks for it."""
+"""Description of the REST API: created once, off the event loop, when the first client requests
+it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from moorage.manager.api.http.description import Description, LazyDescription
 
 
 class Made:
-    """Makes a description once ``release`` is set. ``threads``: those in which it was asked to."""
+    """Makes a description once ``release`` is set. ``threads``: the threads in which it was
+    called."""
 
     def __init__(self) -> None:
         self.threads: list[int] = []
@@ -28,7 +30,7 @@ async def test_clients_that_ask_at_once_get_one_description() -> None:
     description = LazyDescription(made.make)
     assert made.threads == []
     asking = [asyncio.create_task(description.get()) for _ in range(5)]
-    await asyncio.sleep(0.05)  # the loop continues meanwhile
+    await asyncio.sleep(0.05)  # the loop continues during that time
     made.release.set()
     assert {found.page for found in await asyncio.gather(*asking)} == {"page"}
     assert await description.get() == Description(b"{}", "page")

@@ -1,4 +1,4 @@
-"""Strings in requests: Postgres stores no NUL, so no pattern may admit one."""
+"""Strings in requests: Postgres cannot store NUL, so no pattern may allow it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from moorage.manager.api.routes import ROUTES
 
-# Strings that are valid for one field or another but for the NUL.
+# Strings that would be valid for some field without the NUL.
 WITH_NUL = ("\0", "a\0", "\0a", "a\0b", "/\0", "/a\0", "0@\0", "\0@0", "a/\0", "a:\0", "a\0\n")
 
 

@@ -1,4 +1,4 @@
-"""Bodies whose fields have values of another kind: every model refuses them, and none fails."""
+"""Bodies whose fields have values of the wrong type: every model refuses them, and none crashes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 def wrong(
     model: type[BaseModel], seen: tuple[type[BaseModel], ...] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Objects in which one field, at any depth, has a value of each kind."""
+    """Objects in which one field, at any depth, has a value of each type."""
     for name, field in model.model_fields.items():
         for kind in KINDS:
             yield {name: kind}
