@@ -128,7 +128,7 @@ class Hostile:
         return min(max(pick(NUMBERS), low), high)
 
     def _bytes(self) -> bytes:
-        """At random, or a message within one, as kernels are in reports."""
+        """At random, or a nested message, like kernels in reports."""
         if self._inner and self._random.random() < 0.5:
             inner = self._random.choice(self._inner)
             return self.message(inner.DESCRIPTOR, 1).SerializeToString()

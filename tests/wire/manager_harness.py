@@ -34,8 +34,8 @@ from moorage.sdk import Client
 
 TOKEN = "link-secret"
 _STREAMS = itertools.count(1)
-# How long an agent may be silent, twice. Agents of tests report when they are told to, and on a
-# busy machine that may take a while. Tests of their loss set two seconds.
+# How long an agent may be silent, twice. Agents in tests report on request, and on a busy machine
+# that may take a while. Tests of their loss set two seconds.
 GRACE_S = 60.0
 INFO = AgentInfo(
             AgentId("node-1"), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
@@ -66,10 +66,10 @@ async def client(manager: Manager) -> AsyncIterator[Client]:
 
 
 class Stream:
-    """Stream of one agent.
+    """One agent's stream.
 
-    ``orders``: the newest orders received. ``seen``: the kernels to report. ``deltas``: number of
-    ``OrdersDelta`` messages received.
+    ``orders``: the newest orders received. ``seen``: the kernels to report. ``deltas``: the number
+    of ``OrdersDelta`` messages received.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Stream:
         return message
 
     async def end(self) -> grpc.StatusCode:
-        """Status with which the manager ended the call. gRPC delivers it after all messages are
+        """The status with which the manager ended the call. gRPC delivers it after all messages are
         read."""
         try:
             while await self.call.read() is not grpc.aio.EOF:
@@ -168,7 +168,7 @@ async def attach(
         try:
             await stream.report()
         except grpc.aio.AioRpcError as refused:
-            # The refusal may arrive before the report is written; the next read raises it, too.
+            # The refusal may arrive before the report is written; the next read also raises it.
             if refused.code() is not grpc.StatusCode.UNAUTHENTICATED:
                 raise
 
@@ -179,7 +179,7 @@ async def attach(
 
 
 async def until_disconnected(client: Client, agent_id: str) -> None:
-    """Until the manager has noticed that the agent's stream has ended."""
+    """Wait until the manager has noticed that the agent's stream has ended."""
     async with asyncio.timeout(30):
         while (await client.agents.get(agent_id)).manager is not None:
             await asyncio.sleep(0.02)

@@ -4,8 +4,8 @@ strategies.
 Covers the part of JSON Schema that our document uses; an unknown keyword is an error, not a gap.
 
 Schemathesis (4.32) does the same for any document, with more kinds of damage, and brings seven
-packages, one of them compiled. Here the route table is at hand: an answer is parsed by the model of
-its route. If the document outgrows these lines, Schemathesis replaces them.
+packages, one of them compiled. Here the route table is available: an answer is parsed with its
+route's model. If the document outgrows these lines, Schemathesis should replace them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KNOWN = _ANNOTATIONS | {
     "propertyNames",
     "required", "type", "uniqueItems",
 }  # fmt: skip
-# Dates at the edges of what calendars, years and offsets allow.
+# Dates at the limits of calendars, years and offsets.
 TIMES = (
     "0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "1970-01-01T00:00:00Z",
     "2026-01-01T00:00:00.123456789+05:30", "2038-01-19T03:14:08Z", "9999-12-31T23:59:59-14:00",
@@ -60,7 +60,7 @@ class Request:
 
 
 class Requests:
-    """``names``: values that mean something to the server under test, such as names of existing
+    """``names``: values that are meaningful to the server under test, such as names of existing
     objects."""
 
     def __init__(self, document: dict[str, Any], names: tuple[str, ...]) -> None:
@@ -183,8 +183,8 @@ class Requests:
             name: self.values(one) for name, one in properties.items() if name not in required
         }
 
-        # Few optional fields at a time: otherwise nearly every object breaks a rule between two of
-        # them.
+        # Few optional fields at a time, because otherwise nearly every object breaks a rule between
+        # two of them.
         few = st.lists(st.sampled_from(sorted(optional) or ["-"]), max_size=3, unique=True)
         return few.flatmap(
             lambda names: st.fixed_dictionaries(

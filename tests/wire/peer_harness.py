@@ -1,4 +1,4 @@
-"""Harness for tests of registration: a real manager with mTLS on its links, and nodes that join
+"""A harness for registration tests: a real manager with mTLS on its links, and nodes that join
 it."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from moorage.server.registration import join
 
 
 class SkewedClock(SystemClock):
-    """Clock that is wrong by ``by``."""
+    """A clock that is off by ``by``."""
 
     def __init__(self, by: timedelta = timedelta(0)) -> None:
         self.by = by
@@ -95,9 +95,8 @@ async def site(migrated_database: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 class open_site:
-    """``days``: lifetime of peer certificates. ``agent_addresses``, ``proxy_addresses``: as the
-    settings. ``grace_s``:
-    how long an agent may be silent, twice."""
+    """``days``: the lifetime of peer certificates. ``agent_addresses``, ``proxy_addresses``: like
+    the settings. ``grace_s``: how long an agent may be silent, twice."""
 
     def __init__(
         self,

@@ -1,5 +1,4 @@
-"""Harness for tests of the proxy: a route feed over real gRPC, engines over real HTTP, and a
-client."""
+"""A harness for proxy tests: a route feed over real gRPC, engines over real HTTP, and a client."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ ENGINE_KEY = "engine-key"
 async def until(
     condition: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 30.0
 ) -> None:
-    """Poll until ``condition()`` holds. Fails after ``within_s`` seconds."""
+    """Poll until ``condition()`` is true. Fails after ``within_s`` seconds."""
     started_at = time.monotonic()
     while True:
         holds = condition()
@@ -50,10 +49,11 @@ async def until(
 
 
 class RouteServer(routes_pb2_grpc.RouteFeedServicer, peers_pb2_grpc.PeersServicer):
-    """The manager's end of the proxies' link: sends the newest table at connect and at each change.
+    """The manager's end of the proxies' link: sends the newest table on connecting and after each
+    change.
 
-    ``requests``: (proxy id, generation) of each watch request received; ``reports``: those
-    received. ``of_previous_release``: it knows one call only. ``answer`` makes the reply to a
+    ``requests``: (proxy id, generation) of each watch request received; ``reports``: the reports
+    received. ``of_previous_release``: it supports only one call. ``answer`` makes the reply to a
     report.
     """
 
@@ -189,7 +189,7 @@ def proxy(manager: str, home: Path, *, timeouts: Timeouts | None = None, **setti
 
 
 class Client:
-    """A client of a running proxy."""
+    """A client for a running proxy."""
 
     def __init__(
         self, running: Proxy, session: aiohttp.ClientSession, manager: RouteServer
@@ -213,11 +213,11 @@ class Client:
             return await response.text()
 
     async def has_generation(self, generation: int) -> bool:
-        """Whether the proxy serves by this generation of the route table."""
+        """Whether the proxy serves from this generation of the route table."""
         return await self.metric("moorage_proxy_table_generation") == generation
 
     async def metric(self, line: str) -> float:
-        """The value of one series, named as in the text format. 0 if it is absent."""
+        """The value of one series, named as in the text format, or 0 if it is absent."""
         for series in (await self.metrics()).splitlines():
             if series.startswith(line + " "):
                 return float(series.rpartition(" ")[2])
@@ -226,9 +226,9 @@ class Client:
 
 @asynccontextmanager
 async def serving(home: Path, table: RouteTable, **options: Any) -> AsyncIterator[Client]:
-    """A proxy that has received ``table`` from a real feed, and a client of it.
+    """A proxy that has received ``table`` from a real feed, and a client for it.
 
-    ``options`` are settings of the proxy, and ``timeouts``.
+    ``options`` are the proxy's settings, and ``timeouts``.
     """
     async with (
         RouteServer(table) as manager,
@@ -260,7 +260,7 @@ async def engine(
 async def raw_server(
     respond: Callable[[bytes, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[int]:
-    """A TCP server. ``respond`` gets the head of each request; the connection closes when it
+    """A TCP server. ``respond`` receives the head of each request; the connection closes when it
     returns."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

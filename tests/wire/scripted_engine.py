@@ -1,4 +1,4 @@
-"""Scripted engine: OpenAI's and Anthropic's APIs as client libraries use them, with tool calls,
+"""A scripted engine: OpenAI's and Anthropic's APIs as client libraries use them, with tool calls,
 audio and WebSockets, which a model with random weights does not offer."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ VECTOR = [0.5, -1.0]
 
 
 class ScriptedEngine:
-    """``requests``: paths of those that were answered. ``pause_s``: between two events of a
-    stream."""
+    """``requests``: the paths of the answered requests. ``pause_s``: the pause between two events
+    of a stream."""
 
     def __init__(self, name: str = "k", pause_s: float = 0.0) -> None:
         self.name = name

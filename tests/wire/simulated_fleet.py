@@ -22,8 +22,8 @@ CLOCK = SystemClock()
 async def manager_with_fleet(
     dsn: str, home: Path, within_s: float
 ) -> AsyncIterator[tuple[Client, str, str]]:
-    """Yields a client, the manager's URL and its first key. The body has ``within_s`` seconds to
-    finish."""
+    """Yields a client, the manager's URL and its first key. The body must finish within
+    ``within_s`` seconds."""
     settings = ManagerSettings(dsn=dsn, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
     async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=home) as manager:
         agents = AgentSettings(manager=manager.link_address, report_interval_s=0.5)

@@ -1,4 +1,4 @@
-"""Agent identity: two agents under one id, through misconfiguration, a cloned image or a
+"""Agent identity: two agents with one id because of a misconfiguration, a cloned image or a
 reinstalled node."""
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ async def test_newer_of_two_copies_replaces_the_older_for_good(
     with capture_logs() as logs:
         async with twin(manager, home / "one"):
             first = await connected(client)
-            # Files are written under another name until they are complete.
+            # Files are written under a different name until they are complete.
             shutil.copytree(home / "one", home / "two", ignore=shutil.ignore_patterns("*.tmp"))
             async with twin(manager, home / "two"):
                 second = await connected(client, since=first)
@@ -150,7 +150,7 @@ async def test_reinstalled_node_is_admitted_once_the_known_kernels_have_ended(
 
 
 def test_identity_is_created_once(tmp_path: Path) -> None:
-    clock = ManualClock()  # the second start is in the same moment
+    clock = ManualClock()  # the second start happens at the same moment
     first = CheckpointFiles(tmp_path).record_start(clock)
     again = CheckpointFiles(tmp_path).record_start(clock)
     assert again.identity == first.identity

@@ -60,7 +60,7 @@ async def manager() -> AsyncIterator[h.FakeManager]:
 
 @pytest_asyncio.fixture(autouse=True)
 async def cleanup(tmp_path: Path) -> AsyncIterator[None]:
-    """Destroys what a failed test has left running."""
+    """Destroys everything that a failed test has left running."""
     yield
     state = tmp_path / "agent-one"
     runtime = ProcessRuntime(state, LogStore(state / "logs"), log_max_bytes=4096, log_keep_files=1)
@@ -119,7 +119,7 @@ async def test_kernel_from_order_to_removal(manager: h.FakeManager, tmp_path: Pa
     states = list(
         dict.fromkeys(k.state for r in manager.reports if (k := h.find_kernel(r, spec.kernel_id)))
     )
-    # A short state may fall between two reports.
+    # A short state can fall between two reports.
     assert S.RUNNING in states
     assert states == [s for s in (S.CREATING, S.RUNNING, S.STOPPING, S.EXITED) if s in states]
 
@@ -138,7 +138,7 @@ async def test_ended_batch_kernel_is_reported_until_withdrawn(
         assert (ended.exit_code, ended.reason) == (4, Reason.EXIT_NONZERO)
         home = tmp_path / "agent-one" / "kernels" / spec.kernel_id / "work"
         assert ended.log_tail == f"gpus=GPU-a,GPU-b\nweights a value {home}\n"
-        manager.order(spec)  # ordered again: not started again
+        manager.order(spec)  # ordered again, but not started again
         await manager.wait_for_report(lambda r: r.orders_generation == 2)
         assert (await manager.wait_for_kernel(spec.kernel_id, S.EXITED)).exit_code == 4
         await withdraw_all(manager)
@@ -198,7 +198,7 @@ async def test_killed_kernel_is_reported_at_once(manager: h.FakeManager, tmp_pat
         ended = await manager.wait_for_kernel(engine.kernel_id, S.EXITED)
         assert (ended.exit_code, ended.reason) == (-9, Reason.KILLED)
 
-        # Without its supervisor the agent itself must destroy the kernel.
+        # Without a supervisor, the agent itself must destroy the kernel.
         os.kill(
             next(pid for pid in h.processes(orphaned.kernel_id) if h.is_shim(pid)), signal.SIGKILL
         )
@@ -234,12 +234,12 @@ async def test_older_orders_are_refused_after_restarts(
             manager.order(other, generation=3)
             manager.send(
                 LogRequest(f"r{manager.generation}", spec.kernel_id)
-            )  # is answered after the old orders
+            )  # it is answered after the old orders
             await manager.wait_for_logs(lambda: f"r{manager.generation}" in manager.logs_ended)
             assert h.find_kernel(manager.last_report, other.kernel_id) is None
             assert pid in set(h.processes(spec.kernel_id))
 
-    manager.orders = None  # a manager that lost its database
+    manager.orders = None  # a manager that has lost its database
     manager.generation = 0
     async with h.make_agent(manager, tmp_path):
         before = len(manager.reports)
@@ -281,7 +281,7 @@ async def test_agent_restart_adopts_running_kernels(manager: h.FakeManager, tmp_
             withdrawn.kernel_id: S.RUNNING,
         }
         ended = await manager.wait_for_kernel(ending.kernel_id, S.EXITED)
-        assert ended.exit_code == 6  # recorded by the supervisor
+        assert ended.exit_code == 6  # the supervisor recorded it
         manager.order(running)
         await manager.wait_for_report(
             lambda r: r.orders_generation == manager.generation and len(r.kernels) == 1
@@ -356,7 +356,7 @@ async def test_frozen_manager_is_detected(
             await asyncio.wait_for(attached.wait(), 30)
             attached.clear()
             await freeze(process.pid)  # its kernel keeps acknowledging packets
-            async with asyncio.timeout(20):  # 5 + 4 s, as the options of the connection say
+            async with asyncio.timeout(20):  # 5 + 4 s, according to the connection's options
                 while "not connected" not in capsys.readouterr().out:
                     await asyncio.sleep(0.05)
 
@@ -419,7 +419,7 @@ async def test_llamacpp_engine_serves(manager: h.FakeManager, tmp_path: Path) ->
             assert (ended.exit_code, ended.reason) == (2, Reason.EXIT_NONZERO)
             assert word in ended.log_tail
 
-        # Tokens are random, and may include the end of the text.
+        # Tokens are random and may include the end of the text.
         body = b'{"model": "tiny", "prompt": "Hello", "max_tokens": 4, "ignore_eos": true}'
         request = urllib.request.Request(f"http://127.0.0.1:{running.port}/v1/completions", body)
         request.add_header("Content-Type", "application/json")

@@ -1,4 +1,4 @@
-"""End of the agent's link to the manager."""
+"""The end of the agent's link to the manager."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moorage.common.model.ids import AgentId
 
 
 async def test_link_that_is_to_end_ends_while_a_report_fails() -> None:
-    """At the same moment: the failure must not take the place of the end."""
+    """At the same moment: the failure must not replace the end."""
 
     def fail(whole: bool) -> Report:
         running.cancel()
@@ -39,8 +39,8 @@ async def test_link_that_is_to_end_ends_while_a_report_fails() -> None:
 
 
 class EndsWithAnError:
-    """A channel and a call: both end with an error of their own when whoever awaits them is
-    cancelled, as a call of ``grpc.aio`` may whose status arrives in that moment."""
+    """A channel and a call: both end with their own error when the awaiting task is cancelled, as a
+    ``grpc.aio`` call may if its status arrives at that moment."""
 
     async def __aenter__(self) -> EndsWithAnError:
         await self.end()
@@ -80,7 +80,7 @@ def link_of(dialer: Dialer) -> LinkClient:
 async def test_cancellation_that_comes_out_as_an_error_still_ends_the_work(
     work: Callable[[Dialer], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``cancel_and_wait`` cancels once: work that continues would never end."""
+    """``cancel_and_wait`` cancels once, so work that continued would never end."""
     dialer = Dialer("127.0.0.1:1", token=h.TOKEN, clock=h.CLOCK)
     monkeypatch.setattr(dialer, "channel", lambda *args: EndsWithAnError())
     running = asyncio.create_task(work(dialer))

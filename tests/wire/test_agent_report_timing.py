@@ -11,8 +11,8 @@ from moorage.common.model.status import SessionType
 
 
 async def test_delayed_changes_are_reported_when_their_window_ends(tmp_path: Path) -> None:
-    """A kernel that stays in CREATING, and the removal of one. Heartbeats are too rare to carry
-    them."""
+    """A kernel that stays in CREATING, and the removal of a kernel. Heartbeats are too rare to
+    carry them."""
     spec = h.kernel("sleep", "60", session_type=SessionType.INFERENCE, probe_path="/never")
     async with (
         h.run_fake_manager() as manager,

@@ -1,4 +1,4 @@
-"""Service ports on a real node: allocation, environment, report, recovery after a crash,
+"""Service ports on a real node: allocation, environment, reporting, recovery after a crash,
 release."""
 
 from __future__ import annotations

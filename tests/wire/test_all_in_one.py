@@ -1,4 +1,4 @@
-"""All-in-one mode: what is told to be up can be used at once."""
+"""All-in-one mode: everything that is reported as up can be used at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def settings_at(dsn: str, home: Path, link: str) -> Settings:
 async def test_agent_and_proxy_are_connected_once_it_is_up(
     migrated_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`moorage serve` at once did not say how vLLM is installed: the manager knew of no node."""
+    """A `moorage serve` run at once did not say how to install vLLM, because the manager did not
+    have a node yet."""
     link = f"127.0.0.1:{free_port()}"
     settings = settings_at(migrated_database, tmp_path, link)
     async with relay_to(link) as relay:

@@ -1,8 +1,7 @@
-"""The REST API against its OpenAPI document, as each role: no 5xx, and no answer that is not
-declared.
+"""The REST API against its OpenAPI document, as each role: no 5xx, and no undeclared answer.
 
-Requests come from the document, and the routes, the roles and the models of the answers from the
-route table, so that a new route is tested with its first line. `make soak` sends twenty times as
+Requests are generated from the document, and the routes, roles and answer models are taken from the
+route table, so that a new route is tested from its first line. `make soak` sends twenty times as
 many.
 """
 
@@ -40,20 +39,20 @@ PER_ROLE = 150
 PER_STRANGER = 40
 STRANGERS = {"nobody": "", "stranger": "mg-unknown"}
 # Caches of the manager hold keys, descriptions of routes and statements, each up to a bound. A leak
-# of 1 KB a request shows over the thousands of `make soak`.
+# of 1 KB per request becomes visible over the thousands in `make soak`.
 GROWTH = 4 << 20
-# The leader keeps pending sessions, and the store up to a number of specifications that it has read.
-# A drawn pipeline has hundreds of sessions.
+# The leader keeps pending sessions, and the store a limited number of specifications that it has
+# read. A generated pipeline has hundreds of sessions.
 CREATED = ["*/store/scheduling/pending_cache.py", "*/store/sessions/rows.py"]
-# What a route reads is where it fails: routes with a body or a query come more often.
+# Routes fail on what they read, so routes with a body or a query are drawn more often.
 WEIGHTED = [row for row in ROUTES for _ in range(4 if row.body or row.query is not NoQuery else 1)]
-# Followed logs do not end; their head is what counts.
+# Followed logs do not end; only their head matters.
 ENDLESS = ("text/plain", "text/event-stream")
 ENDLESS_S = 0.5
 
 
 def _roles() -> list[str]:
-    """The roles that a key may have, as the document says."""
+    """The roles that a key may have, according to the document."""
     role = DOCUMENT["components"]["schemas"]["KeySpec"]["properties"]["role"]
     return [name for name in _enumerated(role) if name is not None]
 
@@ -66,7 +65,7 @@ def _enumerated(schema: Any) -> list[Any]:
 
 
 class Target:
-    """A manager with a few objects, and a session of a client for each role."""
+    """A manager with a few objects, and a client session for each role."""
 
     def __init__(self, runner: asyncio.Runner, manager: Manager) -> None:
         self.runner = runner
@@ -187,7 +186,8 @@ def _fuzz(target: Target, role: str, requests: Requests, growth: Growth) -> None
         )
         check(row, status, media_type, headers, body=body)
         if not is_known and row.access != "open":
-            # 404, 405: the drawn path is not that of the route. 414, 431: it or a header is too long.
+            # 404, 405: the drawn path does not match the route. 414, 431: it or a header is too
+            # long.
             assert status in (401, 404, 405, 414, 431), body
         growth.note_example()
 

@@ -32,13 +32,13 @@ def stored(site: Site, name: str, kind: PeerKind) -> Identity:
 
 
 def copy(site: Site, identity: Identity) -> Dialer:
-    """A dialer with a copy of an identity as it was."""
+    """A dialer with a copy of an earlier identity."""
     identity_file(site.home / "copy", identity.kind, identity.name).store(identity)
     return site.dialer(identity.name, kind=identity.kind, node="copy")
 
 
 async def hello(dialer: Dialer) -> grpc.StatusCode:
-    """As a peer of the previous release says it."""
+    """As a peer of the previous release reports it."""
     async with dialer.channel(()) as channel:
         call = peers_pb2_grpc.PeersStub(channel).Hello(peers_pb2.HelloRequest(), timeout=20)
         return await call.code()
@@ -92,8 +92,7 @@ async def test_the_ca_is_rotated_without_joining_again(
             for dialer in dialers:
                 await dialer.maintain()
 
-            # Both links still stand on the former certificates, which are good until the CA is
-            # dropped.
+            # Both links still use the former certificates, which are valid until the CA is dropped.
             assert await hello(copy(site, agent)) is grpc.StatusCode.UNAVAILABLE, (
                 "it trusts the old CA only"
             )
@@ -115,7 +114,7 @@ async def test_the_ca_is_rotated_without_joining_again(
             assert len(split_bundle(after.authority)) == 1
             assert await hello(dialer) is grpc.StatusCode.OK
 
-        # Whoever has the former CA's key, and knows the new CA, is refused, too.
+        # A peer that has the former CA's key and knows the new CA is also refused.
         now = stored(site, "node-1", "agent")
         mixed = Identity(**{**_fields(agent), "authority": now.authority})
         assert await hello(copy(site, mixed)) is grpc.StatusCode.UNAVAILABLE
@@ -128,7 +127,7 @@ def _fields(identity: Identity) -> dict[str, object]:
 
 
 async def rotate_ca(site: Site, *args: str) -> str:
-    """What `moorage peers rotate-ca` prints."""
+    """The output of `moorage peers rotate-ca`."""
     key = (site.home / "admin-key").read_text().strip()
     env = {
         "MOORAGE_URL": site.url,

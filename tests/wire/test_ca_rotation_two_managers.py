@@ -1,5 +1,5 @@
-"""Rotation of the CA while two managers are live, each with an agent and a proxy: everybody reaches
-everybody at every step."""
+"""Rotation of the CA while two managers are live, each with an agent and a proxy: all of them reach
+each other at every step."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ PROXIES = ("front", "back")
 
 @asynccontextmanager
 async def another(site: Site, clock: SkewedClock) -> AsyncIterator[Site]:
-    """A second manager over the same database, with the secret of the CA as an administrator copies
-    it."""
+    """A second manager over the same database, with the CA secret as copied by an administrator."""
     home = site.home / "second"
     home.mkdir()
     (home / "ca-secret").write_text((site.home / "ca-secret").read_text())
@@ -52,7 +51,7 @@ async def another(site: Site, clock: SkewedClock) -> AsyncIterator[Site]:
 
 
 async def answer_requests(stream: Any) -> str:
-    """Answer as an agent, until the manager ends the stream. Returns why it did."""
+    """Answer as an agent until the manager ends the stream. Returns the reason."""
     try:
         while (wire := await stream.call.read()) is not grpc.aio.EOF:
             message = codec.manager_message_from_wire(wire)
@@ -67,7 +66,7 @@ async def answer_requests(stream: Any) -> str:
 
 
 async def follow_routes(dialer: Dialer, name: str) -> str:
-    """Follow the routes as a proxy. Returns why the manager ended that."""
+    """Follow the routes as a proxy until the manager ends the call. Returns the reason."""
     async with dialer.channel(()) as channel:
         call = routes_pb2_grpc.RouteFeedStub(channel).Watch(routes_pb2.WatchRequest(proxy_id=name))
         try:
@@ -80,7 +79,7 @@ async def follow_routes(dialer: Dialer, name: str) -> str:
 
 @dataclass
 class Cluster:
-    """``links``: of an agent and a proxy to each manager."""
+    """``links``: the links of an agent and a proxy to each manager."""
 
     sites: tuple[Site, Site]
     links: list[asyncio.Task[str]] = field(default_factory=list)
@@ -109,7 +108,7 @@ class Cluster:
             self.links.append(asyncio.create_task(follow_routes(dialer, name)))
 
     async def is_whole(self) -> bool:
-        """Whether each manager reaches the agents of both: the other's over the link between
+        """Whether each manager reaches the agents of both, the other's over the link between
         managers."""
         found = [await site.client.workspaces.list() for site in self.sites]
         return all({item.agent_id for item in listing.items} == set(AGENTS) for listing in found)
@@ -125,7 +124,7 @@ class Cluster:
                     )
 
     async def maintain(self) -> None:
-        """What agents and proxies do every ten minutes, until the rotation waits for none of
+        """Do what agents and proxies do every ten minutes, until the rotation waits for none of
         them."""
         while (await self.sites[0].client.ca.get()).waiting_for:
             for dialer in self.dialers:
@@ -170,7 +169,7 @@ async def test_agents_and_proxies_stay_connected_to_both_managers(
         assert "steady" in await rotate_ca(two)
         await until_state(one, "steady")
 
-        # The links that were opened with the former certificates end, and open again at the other
+        # The links that were opened with the former certificates end, and reopen to the other
         # manager.
         assert all("reconnect" in reason for reason in await asyncio.gather(*cluster.links))
         cluster = Cluster((two, one))

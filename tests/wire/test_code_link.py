@@ -1,4 +1,4 @@
-"""Code from the SDK to a code kernel and back, over a real manager and a real agent that both
+"""Code from the SDK to a code kernel and back, through a real manager and a real agent that both
 restart."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ print(x)
 
 
 async def events_until(client: Client, run_id: str, last: str) -> list[dict[str, Any]]:
-    """The items of a run's event stream up to the first of this type."""
+    """The items of a run's event stream up to the first one of this type."""
     url = client.address(f"/v1/sessions/dev/executions/{run_id}/events", {})
     pieces: Any = read_stream(
         client.http, url, timeout_s=10, idle_s=30, unreachable=client.unreachable, headers={},
@@ -78,7 +78,7 @@ async def answer_in_a_websocket(client: Client) -> None:
 
 
 async def until_ended(client: Client, run_id: str) -> None:
-    """The manager, or the agent, may be away meanwhile."""
+    """The manager or the agent may be away during this."""
     ended = False
     async with asyncio.timeout(30):
         while not ended:

@@ -30,7 +30,7 @@ from moorage.common.model.status import ObservedState, SessionType
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 INTEGERS = st.integers(0, 2**53)
-# Binary fractions: times are encoded as doubles.
+# Binary fractions, because times are encoded as doubles.
 SECONDS = st.integers(0, 2**30).map(lambda eighths: eighths / 8)
 TEXTS = st.lists(TEXT, max_size=3).map(tuple)
 LABELS = st.dictionaries(TEXT, TEXT, max_size=3)
@@ -332,7 +332,7 @@ def test_manager_message_round_trip(message: codec.ManagerMessage) -> None:
     ],
 )
 def test_strategies_cover_every_field(strategy: st.SearchStrategy[object]) -> None:
-    """A field with a default is easily omitted from a strategy; its round trip would not be
+    """A field with a default is easily omitted from a strategy, and its round trip would not be
     tested."""
     builds = strategy.wrapped_strategy  # type: ignore[attr-defined]
     assert set(builds.kwargs) == {field.name for field in fields(builds.target)}

@@ -30,7 +30,7 @@ class Load:
     """Callers that create sessions, and repeat each request under its idempotency key until it
     succeeds.
 
-    ``enough``: number of created sessions after which they stop."""
+    ``enough``: the number of created sessions after which they stop."""
 
     http: aiohttp.ClientSession
     acknowledged: dict[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Load:
 
 @pytest_asyncio.fixture
 async def postgres(stopped_postgres: Path, home: Path) -> AsyncIterator[EmbeddedPostgres]:
-    """A server of its own, with fsync and full durability."""
+    """A separate server, with fsync and full durability."""
     directory = copied_postgres(stopped_postgres, home / "pg")
     async with EmbeddedPostgres(directory, clock=SystemClock()) as server:
         yield server
@@ -95,7 +95,7 @@ async def test_created_sessions_survive_a_killed_database(
         assert postgres.pid is not None
         os.kill(postgres.pid, signal.SIGKILL)
 
-        # its backends run on until they notice that the postmaster is dead
+        # its backends keep running until they notice that the postmaster is dead
         await load.until_refused()
         load.enough = len(load.acknowledged) + 100
         await load.until(load.enough)
@@ -125,7 +125,7 @@ async def test_created_sessions_survive_a_killed_database(
 
 
 class TcpLink:
-    """TCP forwarder to Postgres that a test can close and open again."""
+    """A TCP forwarder to Postgres that a test can close and reopen."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)

@@ -1,4 +1,4 @@
-"""Devices of another vendor: the example of ``docs/devices.md``, offered, allocated, fenced and
+"""Devices from another vendor: the example of ``docs/devices.md``, offered, allocated, fenced and
 returned."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "devices.md"
 
 @pytest.fixture
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The example as an installed package; returns the directory of its two devices."""
+    """Install the example as a package; returns the directory of its two devices."""
     code, toml = re.findall(r"```(?:python|toml)\n(.*?)```", DOCS.read_text(), re.DOTALL)
     site = tmp_path / "site"
     root = tmp_path / "acme"
@@ -120,7 +120,7 @@ async def test_device_is_offered_allocated_and_measured(
     await eventually(measured)
 
     async def attributed() -> bool:
-        """Without per-process data, an exclusive device is attributed to its kernel entirely."""
+        """Without per-process data, an exclusive device is entirely attributed to its kernel."""
         return (await client.sessions.stats("one")).kernels[0].latest is not None
 
     await eventually(attributed)
@@ -143,7 +143,7 @@ async def test_unreleased_memory_refuses_the_next_kernel(
     reasons: list[str] = []
 
     async def fenced() -> bool:
-        """Whether the first device is fenced; then its session tries the other one."""
+        """Whether the first device is fenced; if so, its session tries the other one."""
         found = (await offers(client)).values()
         reasons[:] = [offer.unhealthy_reason for offer in found if not offer.healthy]
         return bool(reasons)

@@ -1,4 +1,4 @@
-"""Dial-out over real sockets: streams, back-pressure, cancellation in both directions, ends,
+"""Dial-out over real sockets: streams, back-pressure, cancellation in both directions, stream ends,
 identities."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def drain(reader: asyncio.StreamReader) -> None:
 
 
 class Source:
-    """Kernel that sends without an end, and knows how its connections end."""
+    """A kernel that sends endlessly, and records how its connections end."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -229,8 +229,8 @@ async def test_agent_proves_who_it_is_by_its_certificate(tmp_path: Path) -> None
         writer.write_eof()
         assert await reader.read() == b"cba"
 
-        # The same node after it joined again: another host, so that a revoked certificate gets
-        # nothing of it.
+        # The same node after it rejoined: it counts as another host, so a revoked certificate gets
+        # no access to it.
         found.dial(identity(ca, "agent", "node-1", "a2"))
         await until("both are connected", lambda: len(found.listener.hosts) == 2)
         assert agent.connected
@@ -272,7 +272,7 @@ async def test_revoked_agent_is_cut_off_and_refused(tmp_path: Path) -> None:
 
         await refused(found, "was revoked")
         found.dial(identity(ca, "agent", "node-1", "a2"))
-        await found.open(port)  # it has joined again
+        await found.open(port)  # it has rejoined
 
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -282,7 +282,7 @@ async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def test_revoked_proxy_is_left_at_once_and_not_dialed_again(tmp_path: Path) -> None:
-    """Whoever has it would reach the kernels of the agent, by what the agent has dialed."""
+    """Its owner would reach the agent's kernels over connections that the agent has dialed."""
     ca = authority()
     async with site(tmp_path, connected=False) as found:
         await found.listen(identity(ca, "proxy", "proxy-1", "p1"))
@@ -293,7 +293,7 @@ async def test_revoked_proxy_is_left_at_once_and_not_dialed_again(tmp_path: Path
             streams.append(await found.open(port))
             agent.set_proxies(addresses, ["p0"])
 
-        # Manager and agent have left it already: the connection stays while it has streams.
+        # Manager and agent have already left it, but the connection stays while it has streams.
         agent.set_proxies([], ["p0", "p1"])
         for reader, _ in streams:
             with pytest.raises(ConnectionResetError):
@@ -307,7 +307,7 @@ async def test_revoked_proxy_is_left_at_once_and_not_dialed_again(tmp_path: Path
 async def test_agent_connects_to_no_other_peer_than_a_proxy(tmp_path: Path) -> None:
     ca = authority()
     async with site(tmp_path, connected=False) as found:
-        # An agent's certificate is for clients only.
+        # An agent's certificate is only for clients.
         await found.listen(identity(ca, "proxy", "node-9", "a9", signs_as="agent"))
         found.dial(identity(ca, "agent", "node-1", "a1"))
         await refused(found, "certificate verify failed")
@@ -332,7 +332,7 @@ async def test_two_addresses_of_one_proxy_are_one_connection(tmp_path: Path) -> 
         await until("it was tried", lambda: "another address" in agent.why(other))
         assert agent.undialed == {}
 
-        for _ in range(20):  # no stream goes over the second one, which ends
+        for _ in range(20):  # no stream uses the second connection, which ends
             reader, writer = await found.open(port)
             writer.write(b"stressed")
             writer.write_eof()
@@ -341,7 +341,7 @@ async def test_two_addresses_of_one_proxy_are_one_connection(tmp_path: Path) -> 
             assert found.listener.connections(found.host) == (first,)
 
         assert (agent.connected, agent.undialed) == ((found.address,), {}), "no failure is reported"
-        # The proxy is known by the other address alone: new streams go over that one at once.
+        # The proxy is known only by the other address, so new streams use that one at once.
         agent.set_proxies([other])
         await until("the other is connected", lambda: agent.connected == (other,))
         await until(

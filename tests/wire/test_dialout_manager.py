@@ -1,4 +1,4 @@
-"""Managers and agents that only dial out: whose address is believed, and who is told where to
+"""Managers and agents that only dial out: whose address is trusted, and which agents learn where to
 dial."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ELSEWHERE = replace(INFO, address="192.0.2.7", undialed={"edge-9:8802": "timed o
 
 @asynccontextmanager
 async def attached(site: Site, reach: str) -> AsyncIterator[agent_pb2.ManagerMessage]:
-    """A stream of node-1, and the first message that it gets. Raises ``AioRpcError`` if it is
+    """A stream of node-1, and the first message that it receives. Raises ``AioRpcError`` if it is
     refused."""
     async with site.dialer("node-1").channel(()) as channel:
         call = agent_pb2_grpc.AgentLinkStub(channel).Attach()  # type: ignore[no-untyped-call]

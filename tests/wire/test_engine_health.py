@@ -1,5 +1,5 @@
-"""Health checks and metrics of a real engine: llama.cpp, busy, and stopped by SIGSTOP and
-SIGKILL."""
+"""Health checks and metrics of a real engine, llama.cpp, when it is busy, and when it is stopped
+with SIGSTOP and SIGKILL."""
 
 from __future__ import annotations
 

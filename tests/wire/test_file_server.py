@@ -1,4 +1,4 @@
-"""The server of a session's files, as agents start it and proxies greet it."""
+"""The file server of a session, as agents start it and proxies greet it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HELLO = wire.packet(PacketKind.INIT, wire.number(wire.VERSION))
 
 
 class Link:
-    """The way through the manager."""
+    """The path through the manager."""
 
     def __init__(self, server: FileServer) -> None:
         self.server = server

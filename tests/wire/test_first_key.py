@@ -1,4 +1,4 @@
-"""The first administrator's key, given to several managers of one database."""
+"""The first administrator's key, given to several managers with one database."""
 
 from __future__ import annotations
 

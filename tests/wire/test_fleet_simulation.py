@@ -281,7 +281,7 @@ async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None
 
 
 async def test_command_finds_the_manager_in_etcd(tmp_path: Path) -> None:
-    """Here in what is remembered of it, as nothing listens."""
+    """Only in its stored form, because nothing listens."""
     async with h.run_fake_manager() as manager:
         manager.order()
         (tmp_path / "etcd-managers.json").write_text(json.dumps([manager.target]))
@@ -324,7 +324,7 @@ async def test_wrong_token_is_logged_once_for_all_agents(tmp_path: Path) -> None
         await until(lambda: manager.refused > 20, 60)  # one of them tries again
         process.terminate()
         if not (await asyncio.wait([ended], timeout=60))[0]:
-            # PYTHONFAULTHANDLER: it writes the stack of each thread
+            # PYTHONFAULTHANDLER: it writes each thread's stack
             process.send_signal(signal.SIGABRT)
 
         _, err = await ended

@@ -1,4 +1,5 @@
-"""A forged agent: a client with a valid certificate that lies, on a real manager with mTLS.
+"""A forged agent: a client with a valid certificate that sends false data to a real manager with
+mTLS.
 
 ``node-1`` is honest and runs a session; ``node-2`` has joined and tries everything that its calls
 allow.
@@ -61,7 +62,7 @@ class Scene:
         return await self.site.client.sessions.get("victim")
 
     async def requested(self, kind: type) -> Any:
-        """The next request of this kind that the manager sends the honest agent."""
+        """The next request of this kind that the manager sends to the honest agent."""
         while not isinstance(message := await self.honest.next(), kind):
             pass
         return message
@@ -117,8 +118,8 @@ async def test_commands_are_answered_by_the_agent_that_was_asked(scene: Scene) -
     running = asyncio.ensure_future(execute())
     request = await scene.requested(ExecRequest)
 
-    # It is refused by its first message. What is written while it is refused may end the call as
-    # internal.
+    # It is refused on its first message. A write during the refusal may end the call with an
+    # internal error.
     forged = scene.forged.stub.Exec()
     await forged.write(agent_pb2.ExecOutput(request_id=request.request_id))
     async with asyncio.timeout(20):
@@ -154,7 +155,7 @@ async def test_workspaces_are_listed_by_the_agent_that_was_asked(scene: Scene) -
     while not isinstance(own := await scene.forged.next(), WorkspaceRequest):
         pass
 
-    # What no time stamp can hold would end the listing for everybody.
+    # A value that no timestamp can hold would break the listing for everyone.
     for changed_at in (float("nan"), 1e300, -1.0):
         await scene.forged.stub.SendWorkspaces(
             answer(own.request_id, size=2, changed_at=changed_at)
@@ -227,7 +228,7 @@ async def test_a_certificate_is_good_for_one_agent(scene: Scene) -> None:
 
 
 async def test_generations_cannot_be_used_up(scene: Scene) -> None:
-    """Orders above the highest number could be sent to nobody any more."""
+    """Orders above the highest number could no longer be sent to any agent."""
     for claim in (1 << 50, HIGHEST_GENERATION - 1, HIGHEST_GENERATION):
         scene.forged.newest_generation = claim
         scene.forged.report_sender.force_full()
@@ -305,11 +306,11 @@ async def test_an_agent_may_report_what_the_administrator_allows(
         ("192.0.2.7", "::ffff:192.0.2.7", (), "192.0.2.7"),
         ("192.0.2.8", "192.0.2.7", (), None),
         ("2001:db8::7", "2001:db8::7", (), "2001:db8::7"),
-        # Names become what they stand for now.
+        # Names are replaced with what they currently stand for.
         ("node-7", "192.0.2.7", ("203.0.113.9", "192.0.2.7"), "192.0.2.7"),
         ("node-7", "192.0.2.7", ("203.0.113.9",), None),
         ("rebinds", "192.0.2.7", ("127.0.0.1",), None),
-        # Loopback and this host's own addresses: for agents on this host.
+        # Loopback and this host's own addresses are for agents on this host.
         ("127.0.0.1", "127.0.0.1", (), "127.0.0.1"),
         ("localhost", "::1", ("::1",), "localhost"),
         ("localhost", "192.0.2.7", ("127.0.0.1",), None),

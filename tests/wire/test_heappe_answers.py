@@ -1,6 +1,6 @@
-"""Answers of a HEAppE server that read otherwise than they look: streams that fail with a real
-status, ids that are unknown before anybody is, and pieces of files with the offset that was asked
-for."""
+"""Answers from a HEAppE server that are not what they seem: streams that fail with a real status,
+ids that are reported as unknown before authentication, and pieces of files with the requested
+offset."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_the_headers_of_a_stream_are_checked_before_it_begins(profile: str
 
 @PROFILES
 async def test_an_unknown_id_says_nothing_about_the_credentials(profile: str) -> None:
-    """Ids are looked up before anybody is asked who he is."""
+    """Ids are looked up before the caller is authenticated."""
     async with plain(profile) as at:
         stranger = HeappeClient(Account(at.server.url, "agent", "wrong"), at.clock)
         try:
@@ -79,8 +79,8 @@ async def test_an_unknown_id_says_nothing_about_the_credentials(profile: str) ->
 
 @PROFILES
 async def test_the_agent_counts_the_bytes_of_a_log(tmp_path: Path, profile: str) -> None:
-    """The server returns the offset that it was asked for, cuts characters in two, and leaves out
-    files that are not there."""
+    """The server returns the requested offset, cuts characters in two, and leaves out missing
+    files."""
     async with plain(profile) as at:
         logs = LogStore(tmp_path)
         job = tracked(at)

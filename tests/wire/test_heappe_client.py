@@ -1,5 +1,5 @@
-"""Client for HEAppE against answers made by hand: authentication, time limits, and what is never
-repeated."""
+"""The HEAppE client against handwritten answers: authentication, time limits, and calls that are
+never repeated."""
 
 from __future__ import annotations
 
@@ -116,7 +116,9 @@ async def test_the_job_of_another_user_makes_no_login_loop(status: int, title: s
     async def handle(request: web.Request) -> web.Response:
         calls.append(request.path.rpartition("/")[2])
         if request.path.endswith("AuthenticateUserPassword"):
-            return web.json_response("code")  # the session lives: the server gives it again
+            return web.json_response(
+                "code"
+            )  # the session is still alive: the server returns it again
         return problem(status, title, "not yours")
 
     async with client(handle, "session") as heappe:
@@ -202,7 +204,7 @@ async def test_refused_credentials_are_sent_three_times_in_ten_minutes(auth: str
 
 @pytest.mark.parametrize("auth", ["api-key", "bearer", "session"])
 async def test_new_credentials_are_taken_from_their_file_at_once(auth: str, tmp_path: Path) -> None:
-    """Those that are refused are not sent again until then."""
+    """Refused credentials are not sent again until then."""
     known = "secret"
     sent = list[str]()
 
@@ -239,7 +241,7 @@ async def test_new_credentials_are_taken_from_their_file_at_once(auth: str, tmp_
         assert "another" in sent[-1]
         known = "third"
         file.write_text("third\n")
-        await heappe.projects()  # the old one is refused, and the new one sent
+        await heappe.projects()  # the old one is refused, and the new one is sent
 
     assert refused <= 4
 

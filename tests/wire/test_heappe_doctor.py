@@ -1,5 +1,4 @@
-"""Checks of a HEAppE site by `moorage agent doctor`: each names what is wrong, and the next
-step."""
+"""Checks of a HEAppE site by `moorage agent doctor`: each names the problem and the next step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Two jobs of one kernel: HEAppE repeats a submission over SSH by itself, and knows the later job
-only."""
+"""Two jobs of one kernel: HEAppE repeats a submission over SSH by itself, and has only the later
+job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITHIN_S = 40
 
 
 async def start(folder: Path, number: str, program: str, *, serves: bool = False) -> Process:
-    """The program of a job as a site starts it; ``number``: of the job in the batch system."""
+    """A job's program as a site starts it; ``number``: the job's number in the batch system."""
     launch = {"argv": ["sh", "-c", program], "serves": serves, "grace_s": 1}
     (folder / "launch.json").write_text(json.dumps(launch))
     env = {"PATH": os.environ["PATH"], "MOORAGE_PYTHON": sys.executable, "SLURM_JOB_ID": number}
@@ -39,7 +39,7 @@ def told(folder: Path) -> list[dict[str, object]]:
 
 
 async def test_the_earlier_job_ends_when_the_later_one_starts(tmp_path: Path) -> None:
-    """What the earlier one has written about itself is gone, and it writes no more."""
+    """The earlier one's records about itself are gone, and it writes no more."""
     wait = (
         'echo begun >> "$SLURM_JOB_ID"; while [ ! -e gate ]; do sleep 0.1; done; echo done >> ended'
     )
@@ -81,7 +81,7 @@ async def test_a_job_that_the_site_starts_again_runs_again(tmp_path: Path) -> No
 
 
 async def test_a_job_whose_directory_was_deleted_ends(tmp_path: Path) -> None:
-    """Its agent has given it up: the site takes it for ended, and another one takes its place."""
+    """Its agent has given it up: the site considers it ended, and another one takes its place."""
     folder = tmp_path / "job"
     folder.mkdir()
     job = await start(

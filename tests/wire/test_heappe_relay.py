@@ -1,5 +1,5 @@
-"""Relay of a HEAppE job: the engine's own answers, streams as they are made, cancellation, and
-refusals."""
+"""The relay of a HEAppE job: the engine's own answers, streams as they are produced, cancellation,
+and refusals."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ async def test_a_dead_tunnel_is_opened_again_for_the_request(profile: str, loss:
 
 @pytest.mark.parametrize("away_s", [4.0])
 async def test_a_login_node_that_is_away_costs_no_request_and_few_calls(away_s: float) -> None:
-    """Three requests a second, as many calls as attempts are due, and each request is answered."""
+    """There are three requests a second, the number of calls equals the number of attempts due, and
+    each request is answered."""
     async with framed() as at:
         before = at.server.calls.total()
         at.server.switches.maintenance = True
@@ -116,7 +117,7 @@ async def test_a_login_node_that_is_away_costs_no_request_and_few_calls(away_s: 
         assert set(await asyncio.wait_for(asyncio.gather(*asking), 30)) == {200}
         assert at.keeper.gone_since is None
 
-        # the first try of each that came before the way was known to be gone
+        # the first try of each that arrived before the path was known to be gone
         assert calls <= 3 * away_s + 12
 
 
@@ -154,7 +155,7 @@ async def test_requests_wait_while_the_server_is_down() -> None:
     ],
 )
 async def test_what_a_gateway_refuses_is_sent_again(way: Any, trap: dict[str, int]) -> None:
-    """It has not come to the engine, with our relay in the job or without."""
+    """It has not reached the engine, with or without our relay in the job."""
     stream = "DataTransfer/HttpPostToJobNodeStream"
 
     async def ask(at: Any) -> int:
@@ -209,7 +210,7 @@ async def test_refusals() -> None:
         async with at.http.post(url, data="x" * 4_950_000) as got:
             assert got.status == 413
             assert "4900000" in await got.text()
-        async with at.http.post(url, data='"' * 3_000_000) as got:  # escaped, it is twice as large
+        async with at.http.post(url, data='"' * 3_000_000) as got:  # escaped, it is twice as long
             assert got.status == 413
         async with at.http.put(url, data="{}") as got:
             assert got.status == 501
@@ -264,7 +265,7 @@ async def test_statuses_headers_and_bodies_through_the_relay_in_the_job() -> Non
             assert headers.items() <= echoed["headers"].items()
 
         async with at.http.get(f"{at.url}/stream") as got:
-            for number in range(3):  # each is there before the next one is made
+            for number in range(3):  # each has arrived before the next one is produced
                 assert await got.content.readexactly(9) == f"data: {number}\n\n".encode()
                 if number < 2:
                     await at.http.get(f"{at.url}/next")
@@ -314,7 +315,7 @@ async def test_a_job_that_its_site_takes_for_ended_is_ended_by_its_own_program()
 
     async with plain() as at:
         await at.keeper.check(30)
-        assert not await at.keeper.end_program()  # it has no program of ours
+        assert not await at.keeper.end_program()  # it does not run our program
 
 
 async def test_a_job_that_nobody_asks_ends_itself() -> None:

@@ -1,4 +1,4 @@
-"""HEAppE runtime against the traps of the server: doubts, doubles, leftovers, false failures,
+"""The HEAppE runtime against the server's traps: doubts, doubles, leftovers, false failures,
 silence."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Agent:
     async def pass_time(
         self, runtime: HeappeRuntime, seconds: float, step_s: float = _POLL
     ) -> None:
-        """Let the time pass as an agent does: it lists the jobs each 40 seconds."""
+        """Let time pass as an agent does, which lists the jobs every 40 seconds."""
         while seconds > 0:
             await self.server.advance(min(step_s, seconds))
             seconds -= step_s
@@ -158,7 +158,7 @@ async def test_a_job_in_the_queue_is_observed_whenever_the_site_says_something_e
 async def test_a_submit_in_doubt_is_watched_and_never_repeated(
     tmp_path: Path, profile: str, way: str, serves: bool
 ) -> None:
-    """The job runs, and its row never leaves state 1."""
+    """The job runs, but its row never leaves state 1."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
         at.server.switches.submit_lost = 1
@@ -228,7 +228,7 @@ async def test_a_row_that_a_failed_create_left_is_used(tmp_path: Path) -> None:
 async def test_what_the_site_refuses_leaves_nothing(
     tmp_path: Path, why: str, reason: Reason
 ) -> None:
-    """What was not judged at all may be submitted again."""
+    """A job that was not judged at all may be submitted again."""
     async with agent(tmp_path) as at:
         runtime = at.runtime()
         at.server.switches.submit_refused = f"sbatch: error: Batch job submission failed: {why}"
@@ -282,7 +282,7 @@ async def test_jobs_are_found_by_name_when_all_records_are_lost(
         assert found == {todo.kernel_id: handle}
         assert [job.name for job in after.doubtful_jobs()] == [handle.state["name"]]
 
-        # it is adopted, not submitted again
+        # it is adopted and not submitted again
         assert (await after.create(todo)).state == handle.state
         await at.pass_time(after, 80)
         assert await state(after, handle) is S.RUNNING
@@ -313,7 +313,8 @@ async def test_doubles_are_cancelled_and_leftovers_deleted(tmp_path: Path) -> No
 
 @PROFILES
 async def test_a_false_failure_is_listed_as_possibly_billing(tmp_path: Path, profile: str) -> None:
-    """The server closes the tunnel of what it takes for failed: then nothing says that it lives."""
+    """The server closes the tunnel of a job that it considers failed, so nothing shows that it is
+    alive."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
         handle = await runtime.create(launch())
@@ -334,7 +335,7 @@ async def test_a_false_failure_is_listed_as_possibly_billing(tmp_path: Path, pro
 async def test_a_job_that_waits_on_is_not_believed_to_have_failed_at_once(
     tmp_path: Path, profile: str
 ) -> None:
-    """Nor does it run beside the one that takes its place: it finds nothing to run."""
+    """Nor does it run beside its replacement: it finds nothing to run."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
         at.server.cluster.holding = True
@@ -362,7 +363,7 @@ async def test_a_job_that_waits_on_is_not_believed_to_have_failed_at_once(
 async def test_a_job_that_begins_after_it_was_shown_as_failed(
     tmp_path: Path, profile: str, serves: bool
 ) -> None:
-    """A program is followed by what it writes. A model cannot be reached, since the site opens no
+    """A program is tracked by its output. A model cannot be reached, because the site opens no
     tunnel to it, and is replaced."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
@@ -396,7 +397,7 @@ async def test_a_job_that_begins_after_it_was_shown_as_failed(
 async def test_an_end_is_not_believed_while_the_job_cannot_be_asked(
     tmp_path: Path, profile: str
 ) -> None:
-    """The site that cannot reach its cluster takes jobs for failed, and their files cannot be read
+    """A site that cannot reach its cluster considers jobs failed, and their files cannot be read
     either."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
@@ -418,7 +419,7 @@ async def test_an_end_is_not_believed_while_the_job_cannot_be_asked(
 async def test_a_false_failure_with_traffic_is_noticed_by_the_requests(
     tmp_path: Path, profile: str
 ) -> None:
-    """They drop the way before a probe can miss it."""
+    """They close the path before a probe can miss it."""
     async with agent(tmp_path, profile) as at, aiohttp.ClientSession() as http:
         runtime = at.runtime()
         handle = await runtime.create(launch())
@@ -535,7 +536,7 @@ async def test_a_job_that_ends_slowly_is_cancelled_once(tmp_path: Path, profile:
         for _ in range(3):
             job = await runtime.book.job(KernelId(str(handle.state["kernel_id"])))
             assert job is not None
-            await runtime.book.remove(job)  # as each second
+            await runtime.book.remove(job)  # as every second
 
         await at.pass_time(runtime, 40)
         await runtime.destroy(handle)
@@ -571,7 +572,7 @@ def test_a_server_that_is_down_is_asked_less_and_less_often() -> None:
 
 
 async def test_a_cancel_that_is_not_saved_is_repeated(tmp_path: Path) -> None:
-    """6.3 answers 64 for a job that waits for an account, and submits it later."""
+    """6.3 returns 64 for a job that waits for an account, and submits it later."""
     async with agent(tmp_path) as at:
         runtime = at.runtime()
         at.server.switches.account_busy = True
@@ -605,14 +606,15 @@ async def test_calls_per_job_and_minute(tmp_path: Path, jobs: int, limit: float)
         await at.pass_time(runtime, 1200)
         made = Counter(at.server.calls) - before
 
-        # Beside them the agent checks the health of each engine, as often as the runtime allows.
+        # In addition, the agent checks each engine's health as often as the runtime allows.
         checks = 2 * jobs * 20 * 60 / runtime.capabilities.check_interval_s
         assert (made.total() + checks) / jobs / 20 <= limit, made
 
 
 @PROFILES
 async def test_a_job_whose_tunnel_does_not_heal_is_ended(tmp_path: Path, profile: str) -> None:
-    """Another user of the project has closed it: it stays listed, dead, and cannot be closed."""
+    """Another user of the project has closed it: it stays listed although it is dead, and cannot be
+    closed."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
         handle = await runtime.create(launch())

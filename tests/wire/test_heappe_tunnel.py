@@ -1,4 +1,4 @@
-"""Tunnel keeper against tunnels that lie: dead ones that are listed, foreign ports, none left,
+"""The tunnel keeper against deceptive tunnels: dead ones that are listed, foreign ports, none left,
 silence."""
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def test_renewals_are_one_at_a_time_and_paced_for_all_who_ask() -> None:
         way = await at.keeper.way()
         asked = at.server.calls[_REQUEST]
         refused = []
-        for _ in range(3):  # each a new one, and dead again
+        for _ in range(3):  # each time a new one, which is dead again
             found = await asyncio.gather(
                 *(at.keeper.renew(way, "dead") for _ in range(20)), return_exceptions=True
             )
@@ -100,8 +100,8 @@ async def test_renewals_are_one_at_a_time_and_paced_for_all_who_ask() -> None:
 
 @PROFILES
 async def test_what_does_not_heal_is_broken(profile: str) -> None:
-    """Another user has closed the tunnels of the task: ours stays listed, dead, and cannot be
-    closed."""
+    """Another user has closed the task's tunnels: ours stays listed although it is dead, and cannot
+    be closed."""
     async with plain(profile) as at:
         await at.keeper.check(30)
         await at.server.tunnels.kill()

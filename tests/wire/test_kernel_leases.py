@@ -1,4 +1,4 @@
-"""Leases of kernels: the node ends a program that had no contact, with or without its agent."""
+"""Kernel leases: the node ends a program that had no contact, with or without its agent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def manager() -> AsyncIterator[h.FakeManager]:
 
 
 async def confirm(manager: h.FakeManager) -> None:
-    """Confirm reports as a manager whose database works."""
+    """Confirm reports like a manager with a working database."""
     confirmed = 0
     while True:
         newest = max((report.sent_at for report in manager.reports), default=0)

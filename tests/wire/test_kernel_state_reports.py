@@ -1,4 +1,4 @@
-"""States of kernels in reports that leave before the agent knows them, of the process runtime."""
+"""Kernel states of the process runtime in reports that are sent before the agent knows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.common.model.status import ObservedState as S
 async def test_report_that_leaves_before_the_first_step_says_nothing_of_the_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It leaves half a second after the orders came, whatever the agent has done by then."""
+    """It is sent half a second after the orders arrived, whatever the agent has done by then."""
     go = asyncio.Event()
     check = create.check_requirements
 

@@ -1,9 +1,9 @@
-"""A hostile agent and a hostile proxy: the manager takes or refuses what they send, and serves
+"""A hostile agent and a hostile proxy: the manager accepts or refuses their messages, and serves
 others.
 
-Every call of the links is made with messages that are drawn from its own description, so that a new
-call is tried with its first line. `make soak` sends twenty times as many, and
-measures the memory that they leave.
+Every link call is made with messages drawn from its own description, so that a new call is tested
+from its first line. `make soak` sends twenty times as many, and measures the memory that they leave
+behind.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ METHODS = [
 INNER = (agent_pb2.Observation, agent_pb2.ExecInput)
 EXAMPLES = 10
 GROWTH = 2 << 20
-"""A leak of 1 KB a call, over the 3,200 calls of `make soak`. Calls that still run make up to 0.8
-MB of difference."""
+"""A leak of 1 KB per call, over the 3,200 calls of `make soak`. Running calls can account for up to
+0.8 MB of difference."""
 
 ANSWER_S = 0.3
-"""How long a call may continue without a refusal by the manager."""
+"""How long a call may continue without being refused by the manager."""
 
 BROKEN_BY_CLIENT = "Internal error from Core"
-"""What gRPC tells a client that still writes when its call is refused."""
+"""gRPC's message to a client that is still writing when its call is refused."""
 
 TOLD = {
     "a peer claims a generation that no manager has issued: ignored",
     "unusable usage records were omitted",
     "an agent refuses its orders: sending newer ones",
 }
-"""Errors of a peer, which the log tells."""
+"""Errors of a peer that appear in the log."""
 
 FAULTS = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE}
-"""How gRPC tells that a servicer has raised; and what the manager says while its database is
+"""How gRPC reports an exception in a servicer, and what the manager reports while its database is
 away."""
 
 
@@ -80,7 +80,7 @@ def running(dsn: str, home: Path) -> Iterator[tuple[asyncio.Runner, Manager]]:
 async def call(
     manager: Manager, method: MethodDescriptor, hostile: Hostile
 ) -> tuple[grpc.StatusCode, str | None]:
-    """The status of the call and its details; OK if it was still served after a while."""
+    """The call's status and details, or OK if it was still served after a while."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     metadata = [("authorization", f"Bearer {TOKEN}")]
     answer = GetMessageClass(method.output_type).FromString
@@ -113,7 +113,7 @@ async def call(
 
 
 async def serves_others(manager: Manager) -> None:
-    """An honest agent gets its session to run."""
+    """An honest agent succeeds in running its session."""
     assert manager.first_key is not None
     async with (
         Client(f"http://{manager.api_address}", manager.first_key) as client,
@@ -166,7 +166,8 @@ async def _count_tasks() -> int:
 
 @pytest.mark.parametrize("name", ["a\0b", "", "x" * 301])
 async def test_a_name_that_cannot_be_stored_is_refused_at_once(manager: Manager, name: str) -> None:
-    """It would be stored with the presence of the manager, which would then count as gone."""
+    """It would be stored with the manager's presence, and the manager would then be considered
+    gone."""
     metadata = [("authorization", f"Bearer {TOKEN}")]
     async with grpc.aio.insecure_channel(manager.link_address) as channel:
         stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]

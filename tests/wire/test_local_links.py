@@ -1,4 +1,4 @@
-"""Links without TLS on one host: the link token goes to the manager of the state directory only."""
+"""Links without TLS on one host: the link token is sent only to the state directory's manager."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ from moorage.sdk import Client
 
 
 class Squatter:
-    """A program of somebody else at the port of a manager's link. ``heard``: what was sent
-    there."""
+    """A foreign program on the port of a manager's link. ``heard``: the data sent there."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -73,7 +72,7 @@ async def squatter() -> AsyncIterator[Squatter]:
 
 @pytest.fixture(params=["", "long-" * 30], ids=["short", "long"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Also one whose sockets have longer paths than the system allows."""
+    """Also one with socket paths that are longer than the system allows."""
     made = tmp_path / "home" / request.param
     made.mkdir(parents=True, mode=0o711)
     return made
@@ -81,7 +80,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def served_at(manager: h.FakeManager, path: Path) -> AsyncIterator[None]:
-    """A manager that listens at this socket only."""
+    """A manager that listens only on this socket."""
     with reserved(path) as short:
         server = grpc.aio.server()
         agent_pb2_grpc.add_AgentLinkServicer_to_server(manager, server)
@@ -99,7 +98,7 @@ async def until_logged(logs: list[Any], event: str, cause: str) -> None:
 
 
 async def plain_senders(dsn: str) -> dict[str, list[str]]:
-    """As `moorage doctor --cluster` reads them."""
+    """As read by `moorage doctor --cluster`."""
     [manager] = (await cluster_facts(dsn))["managers"]
     found: dict[str, list[str]] = manager["plain_senders"]
     return found
@@ -127,7 +126,8 @@ def make_proxy(target: str, home: Path) -> Proxy:
 async def test_whoever_took_the_port_of_the_link_gets_nothing(
     squatter: Squatter, home: Path
 ) -> None:
-    """The manager is down: agent and proxy say what they wait for, and continue when it is back."""
+    """The manager is down: agent and proxy report what they wait for, and continue when it is
+    back."""
     path = socket_path(home, "link", squatter.port)
     manager = h.FakeManager()
     manager.order()
@@ -186,7 +186,7 @@ async def test_doctor_and_other_calls_go_to_no_one_else(
 
 
 async def test_no_proxy_is_dialed_without_tls(squatter: Squatter, tmp_path: Path) -> None:
-    """Agents that dial out would send the link token to whoever has its port."""
+    """Agents that dial out would send the link token to whichever program has its port."""
     dialer = dialer_for(
         "agent", "one", "127.0.0.1:1", link_tls="auto", token=h.TOKEN, home=tmp_path, clock=h.CLOCK
     )
@@ -205,7 +205,7 @@ def test_other_hosts_are_dialed_as_they_are(tmp_path: Path) -> None:
 
 
 async def test_a_manager_and_its_node_over_the_sockets(migrated_database: str, home: Path) -> None:
-    """A real one: its agent is on its host, as one over loopback is, and everything of it is gone
+    """A real one: its agent is on the same host, like one over loopback, and nothing of it remains
     after a stop."""
     settings = ManagerSettings(
         dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"
@@ -245,7 +245,7 @@ async def test_a_manager_and_its_node_over_the_sockets(migrated_database: str, h
 async def test_a_manager_of_before_does_not_get_the_token_of_another(
     migrated_database: str, squatter: Squatter, tmp_path: Path
 ) -> None:
-    """The database names a manager that was killed, and somebody else has its port."""
+    """The database names a killed manager, and a foreign program has its port."""
     settings = ManagerSettings(
         dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"
     )
@@ -261,7 +261,7 @@ async def test_a_manager_of_before_does_not_get_the_token_of_another(
 
 
 def test_a_link_over_a_socket_needs_a_directory_of_the_manager(tmp_path: Path) -> None:
-    """Whoever may write to it could have put another socket there."""
+    """Anyone who can write to it could have put another socket there."""
     dialer = Dialer("127.0.0.1:8701", token="t", home=tmp_path, clock=SystemClock())
     with reserved(socket_path(tmp_path, "link", 8701)):
         (tmp_path / "run").chmod(0o777)

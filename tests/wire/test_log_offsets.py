@@ -1,5 +1,4 @@
-"""Logs by the numbers of their bytes, from the log store of an agent over a real manager to the
-client."""
+"""Logs by byte number, from an agent's log store through a real manager to the client."""
 
 from __future__ import annotations
 
@@ -31,13 +30,13 @@ from moorage.sdk import Client, log_following
 
 __all__ = ["client", "manager"]  # fixtures
 K = KernelId("k")
-# A file that is rotated away as it is read may have lost its times: they are "-" then.
+# A file that is rotated away while it is read may have lost its timestamps, which are then "-".
 TIME = re.compile(rb"([0-9-]{10}T[0-9:.]{12}Z|-) ")
 
 
 class Node:
-    """An agent with one log. ``numbered``: False: as one of the previous release, which tells no
-    numbers. ``random``: ends its answers at any place."""
+    """An agent with one log. ``numbered``: False makes it behave like one of the previous release,
+    which sends no numbers. ``random``: ends its answers at any point."""
 
     def __init__(self, agent: Stream, root: Path, *, numbered: bool = True) -> None:
         self._agent = agent
@@ -94,7 +93,7 @@ class Node:
                 yield piece
                 data = piece.data if isinstance(piece, LogPiece) else piece
                 if data and self.random is not None and self.random.random() < 0.2:
-                    await asyncio.sleep(0.02)  # that the manager knows of the answer
+                    await asyncio.sleep(0.02)  # known to the manager about the answer
                     raise asyncio.CancelledError  # the agent is killed
         finally:
             await pieces.aclose()
@@ -121,8 +120,8 @@ async def read(
     begun: asyncio.Event | None = None,
     **options: object,
 ) -> list[bytes]:
-    """What came up to each loss that was told, and behind the last one. With ``random``: at any
-    speed. ``begun``: set by the first piece."""
+    """The data received before each reported loss, and after the last one. With ``random``, it is
+    read at any speed. ``begun``: set by the first piece."""
     found = [b""]
     pieces = client.sessions.logs("job", on_loss=lambda: found.append(b""), **options)  # type: ignore[arg-type]
     async for piece in pieces:
@@ -136,7 +135,7 @@ async def read(
 
 
 def places(parts: list[bytes], whole: bytes) -> list[tuple[int, int]]:
-    """Where in ``whole`` the parts are, each behind the one before."""
+    """The positions of the parts in ``whole``, each after the previous one."""
     found = list[tuple[int, int]]()
     at = 0
     for part in parts:
@@ -157,10 +156,10 @@ async def test_bytes_come_once_or_are_told_as_lost(
     timestamps: bool,
     numbered: bool,
 ) -> None:
-    """Over rotations, agents that are killed, full disks and slow readers."""
+    """With rotations, killed agents, full disks and slow readers."""
     monkeypatch.setattr(log_following, "FIRST_PAUSE_S", 0.0)
 
-    # What an agent says of its answer may end with it, before it has left.
+    # An agent's statement about its answer may end with the agent before it is sent.
     monkeypatch.setattr(logs, "FIRST_ANSWER_S", 1.0)
     random = Random(f"{timestamps} {numbered}")
     async with node(manager, client, tmp_path, numbered=numbered) as agent, asyncio.timeout(60):
@@ -173,7 +172,7 @@ async def test_bytes_come_once_or_are_told_as_lost(
         agent.random = random
         for _ in range(40):
             agent.write(random.choice([1, 5, 20, 20, 120]))
-            # An agent of the previous release does not know what its disk has refused.
+            # An agent of the previous release does not know which bytes its disk has refused.
             if numbered and random.random() < 0.1:
                 agent.lose(8)
 

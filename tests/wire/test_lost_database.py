@@ -1,4 +1,5 @@
-"""A manager loses its database while another one has it: agents and proxies go to the other."""
+"""A manager loses its database while another one still has it: agents and proxies move to the other
+one."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Relay:
-    """A way to Postgres that can be cut."""
+    """A path to Postgres that can be cut."""
 
     def __init__(self, dsn: str) -> None:
         self._target = urlsplit(dsn)
@@ -93,7 +94,7 @@ async def test_agents_and_proxies_go_to_a_manager_that_has_its_database(
     async with manager(relay.dsn, tmp_path / "a", ports[0]) as first:
         assert first.first_key is not None
         async with (
-            # Both connect to the only manager there is.
+            # Both connect to the only existing manager.
             Agent(agent_settings, common, clock=clock, link_token=TOKEN),
             Proxy(proxy_settings, common, clock=clock, link_token=TOKEN),
             Client(f"http://{first.api_address}", first.first_key) as client,

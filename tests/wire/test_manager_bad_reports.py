@@ -111,13 +111,13 @@ async def test_invalid_report_ends_the_stream_with_a_reason(
     assert [entry for entry in logs if entry["log_level"] == "error"] == [], (
         "an invalid message is logged as an error of the manager"
     )
-    async with attach(manager) as agent:  # the agent may reconnect
+    async with attach(manager) as agent:  # the agent can reconnect
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
 
 
 async def test_report_of_a_replaced_stream_is_ignored(manager: Manager, client: Client) -> None:
-    """The replaced process reports its kernel as gone; the newer one still runs it."""
+    """The replaced process reports its kernel as gone, but the newer one still runs it."""
     async with attach(manager, incarnation="1") as older:
         spec = SessionSpec(name="job", type="interactive", command=["x"], resources={"cpu": 1})
         await client.sessions.create(spec)
@@ -138,7 +138,7 @@ async def test_report_of_a_replaced_stream_is_ignored(manager: Manager, client: 
                 assert await older.end() is grpc.StatusCode.ALREADY_EXISTS
 
             assert "different agent.id" in await older.call.details()
-            # A report of the newer stream, applied after all reports of the older one.
+            # A report on the newer stream, applied after all reports on the older one.
             newer.see(ObservedState.RUNNING)
             await newer.report()
             await client.sessions.create(
@@ -217,7 +217,7 @@ async def test_report_of_ten_thousand_kernels(
         finally:
             await connection.close()
 
-    # With those of all loops meanwhile. By kernel it would take minutes.
+    # Including the statements of all loops during that time. Per kernel it would take minutes.
     assert statements < count / 4, "a report is applied in a few statements"
 
 
@@ -229,7 +229,7 @@ class ClockOneHourAhead(SystemClock):
 async def test_wrong_clock_of_an_agent_has_no_effect(
     manager: Manager, client: Client, home: Path
 ) -> None:
-    """Reports carry no timestamps, so the agent's clock is never compared with the manager's."""
+    """Reports contain no timestamps, so the agent's clock is never compared with the manager's."""
     settings = AgentSettings(
         id="late",
         manager=manager.link_address,

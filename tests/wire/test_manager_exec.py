@@ -33,7 +33,7 @@ Out = agent_pb2.ExecOutput
 
 @asynccontextmanager
 async def dev(manager: Manager, client: Client) -> AsyncIterator[Stream]:
-    """An agent on which the session ``dev`` runs."""
+    """An agent that runs the session ``dev``."""
     async with attach(manager) as agent:
         await client.sessions.create(
             SessionSpec(name="dev", type=SessionType.INTERACTIVE, resources={"cpu": 1})
@@ -46,7 +46,7 @@ async def dev(manager: Manager, client: Client) -> AsyncIterator[Stream]:
 
 
 async def accept_request(agent: Stream) -> tuple[ExecRequest, Any]:
-    """The request of the manager, and the call with which the agent accepts it."""
+    """The manager's request, and the call with which the agent accepts it."""
     while not isinstance(request := await agent.next(), ExecRequest):
         pass
     call = agent.stub.Exec(metadata=[("authorization", f"Bearer {TOKEN}")])
@@ -90,7 +90,7 @@ async def test_input_output_resize_and_exit_code(manager: Manager, client: Clien
 async def test_an_open_command_is_traffic_all_the_time(
     manager: Manager, client: Client, migrated_database: str
 ) -> None:
-    """A command that says nothing is traffic for idle criteria: it keeps its session."""
+    """A silent command is traffic for idle criteria: it keeps its session alive."""
     database = await asyncpg.connect(migrated_database)
     try:
         async with dev(manager, client) as agent, asyncio.timeout(60):
@@ -149,7 +149,7 @@ async def test_slow_reader_blocks_only_its_own_command(manager: Manager, client:
             done, _ = await asyncio.wait([flooding], timeout=2)
             assert not done
 
-            # Most of it is in the sockets' buffers; the manager buffers a few chunks.
+            # Most of it is in the sockets' buffers; the manager buffers only a few chunks.
             assert sent < 64 << 20
             await agent.report()
             assert (await client.sessions.get("dev")).status is Status.RUNNING
@@ -200,7 +200,7 @@ async def test_commands_in_unsuitable_sessions_are_refused(
 async def test_every_door_of_a_session_that_failed_names_the_cause(
     manager: Manager, client: Client
 ) -> None:
-    """A program, code, and files: of a session that has ended."""
+    """A program, code, and files, all for a session that has ended."""
     async with dev(manager, client) as agent:
         agent.see(ObservedState.GONE, reason=Reason.DISK_FULL, detail="the disk of node-1 is full")
         await agent.report()
@@ -225,7 +225,7 @@ async def test_every_door_of_a_session_that_failed_names_the_cause(
 
 
 def manager_files(session: SessionView) -> object:
-    """What the proxies' SFTP asks of the manager."""
+    """The requests that the proxies' SFTP makes to the manager."""
     nothing: Any = None
     return CommandBroker(nothing, nothing, SystemClock()).open_files(session)
 

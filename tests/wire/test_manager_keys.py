@@ -1,4 +1,4 @@
-"""API keys on a real manager: ownership, visibility within projects, and revocation."""
+"""API keys on a real manager: ownership, visibility within projects and revocation."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ async def test_key_from_creation_to_revocation(manager: Manager, client: Client)
 async def test_member_reads_its_project_and_changes_only_its_own(
     manager: Manager, client: Client
 ) -> None:
-    """Sessions of other members of the project are read-only; those of other projects are not
-    found."""
+    """Sessions of other project members are read-only; those in other projects are not found."""
 
     def client_of(user: str, project: str) -> Client:
         return Client(f"http://{manager.api_address}", secrets[user, project])
@@ -98,8 +97,8 @@ async def test_member_reads_its_project_and_changes_only_its_own(
                 await call
             assert refused.value.status == 404
 
-        # A name is resolved among visible sessions: an ended one of the project, not a live one of
-        # another.
+        # A name is resolved among visible sessions: an ended one in the project, and not a live one
+        # in another project.
         await ann.sessions.stop("hers")
         await cy.sessions.create(SessionSpec(name="hers", command=["x"]))
         assert (await ann.sessions.get("hers")).user == "ann"

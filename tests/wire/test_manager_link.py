@@ -1,4 +1,4 @@
-"""Agent link and route feed of a real manager, with the test as agent and proxy."""
+"""Agent link and route feed of a real manager, with the test acting as agent and proxy."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_report_older_than_the_orders_does_not_end_the_kernel(
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.RUNNING)
         agent.seen.clear()
-        await agent.report()  # the agent acknowledged the kernel and no longer reports it
+        await agent.report()  # the agent acknowledged the kernel, but no longer reports it
         view = await until(
             client, "job", lambda v: v.status is Status.TERMINATED or v.status is Status.ERROR
         )
@@ -127,8 +127,8 @@ async def test_agent_streams_logs_on_request(manager: Manager, client: Client) -
 async def test_times_of_a_log_are_asked_of_the_agent(
     manager: Manager, client: Client, timed: bool
 ) -> None:
-    """An agent of the previous release ignores the request for times, and does not say that it
-    heeds it."""
+    """An agent of the previous release ignores the request for timestamps, and does not confirm
+    it."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -161,7 +161,7 @@ async def test_times_of_a_log_are_asked_of_the_agent(
 
 
 async def test_log_that_stops_without_its_end_is_read_on(manager: Manager, client: Client) -> None:
-    """An agent that stops in an orderly way ends its calls as one does whose log is complete."""
+    """An agent that stops cleanly ends its calls in the same way as one whose log is complete."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -188,7 +188,7 @@ async def test_log_that_stops_without_its_end_is_read_on(manager: Manager, clien
 
 
 async def refuse_log(agent: Stream) -> None:
-    """Answer the next request as an agent does that no longer has the log."""
+    """Answer the next request like an agent that no longer has the log."""
     while not isinstance(request := await agent.next(), LogRequest):
         pass
 
@@ -204,8 +204,8 @@ async def refuse_log(agent: Stream) -> None:
 async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
     manager: Manager, client: Client, stored: str
 ) -> None:
-    """Or else it is said that there is none. Followed, it was asked for without end: the answer had
-    begun."""
+    """Otherwise the reply says that there is none. When followed, it was once requested endlessly,
+    because the answer had already begun."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -230,7 +230,7 @@ async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
 
 
 async def test_what_is_stored_of_a_log_is_no_rest_of_it(manager: Manager, client: Client) -> None:
-    """It has no numbers: behind a byte that was read it would come twice."""
+    """It has no numbers, so a reading after a known byte would repeat it."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -250,8 +250,8 @@ async def test_what_is_stored_of_a_log_is_no_rest_of_it(manager: Manager, client
 async def test_an_agent_that_answers_late_has_no_log(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch, follow: bool
 ) -> None:
-    """The answer had begun by then and could only break off: the manager was blamed, and a follower
-    asked without end."""
+    """The answer had begun by then and could only break off, so the manager was blamed, and a
+    follower repeated its request endlessly."""
     monkeypatch.setattr(logs, "FIRST_CHUNK_S", 0.2)
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
@@ -276,7 +276,8 @@ async def test_an_agent_that_answers_late_has_no_log(
 async def test_log_that_ends_without_a_byte_tells_why_its_kernel_never_ran(
     manager: Manager, client: Client, follow: bool
 ) -> None:
-    """It was an empty log: the reader ended as if the program had run, and printed nothing."""
+    """It looked like an empty log: the reader ended as if the program had run without any
+    output."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -300,7 +301,7 @@ async def test_log_that_ends_without_a_byte_tells_why_its_kernel_never_ran(
 async def test_follower_of_a_kernel_that_fails_to_start_ends_with_the_cause(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer has begun by then, with nothing in it."""
+    """Its answer has started by then, without any content."""
     monkeypatch.setattr(logs, "FIRST_CHUNK_S", 0.1)
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
@@ -321,7 +322,7 @@ async def test_follower_of_a_kernel_that_fails_to_start_ends_with_the_cause(
 
 
 async def end_log(agent: Stream, *, after_s: float = 0.0) -> None:
-    """Answer the next request with a log in which there is nothing, and which ends ``after_s``."""
+    """Answer the next request with an empty log that ends after ``after_s``."""
     while not isinstance(request := await agent.next(), LogRequest):
         pass
 
@@ -361,7 +362,7 @@ async def test_interrupted_log_goes_on_for_a_slow_reader(manager: Manager, clien
         async def rest() -> int:
             return sum([len(chunk) async for chunk in log])
 
-        # it drains what the manager has buffered, and asks again
+        # it drains the manager's buffer, and asks again
         reading = asyncio.ensure_future(rest())
         while not isinstance(again := await agent.next(), LogRequest):
             pass
@@ -397,7 +398,7 @@ async def test_disconnected_agent_is_lost_and_its_session_fails(
     assert view.reason is Reason.AGENT_LOST
     assert (await client.agents.get("node-1")).status == "LOST"
 
-    async with attach(manager) as agent:  # the returning agent gets empty orders
+    async with attach(manager) as agent:  # the returning agent receives empty orders
         agent.seen = {}
         assert (await agent.next()) == agent.orders
         assert agent.orders.kernels == ()
@@ -467,8 +468,8 @@ async def test_kernel_is_ordered_from_one_agent_only(manager: Manager, client: C
         def ordered() -> set[KernelId]:
             return {k.kernel_id for agent in (one, two) for k in agent.orders.kernels}
 
-        # A cancelled read ends its call, so each agent has a reader of its own until all orders
-        # have arrived.
+        # A cancelled read ends its call, so each agent has a separate reader until all orders have
+        # arrived.
         async def listen(agent: Stream) -> None:
             while True:
                 await agent.next()
@@ -519,8 +520,7 @@ async def test_generations_continue_above_what_agents_have_seen(
     async with attach(manager) as agent:
         await client.sessions.create(SessionSpec(name="one", command=["x"], resources={"cpu": 1}))
         seen = (await agent.orders_with(1)).generation + 1_000_000_000
-    # As after a restore: the agent, through a new stream, knows a higher generation than the
-    # database.
+    # As after a restore: on a new stream, the agent has a higher generation than the database.
     async with attach(manager, incarnation="2", newest_generation=seen) as agent:
         assert (await agent.orders_with(1)).generation > seen
         assert (await client.agents.get("node-1")).ready
@@ -546,7 +546,8 @@ async def test_routes_continue_above_what_proxies_have_seen(
 async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reports neither what it has seen nor that it refuses, only that it has applied nothing."""
+    """It reports neither what it has seen nor that it refuses anything, only that it has applied
+    nothing."""
     monkeypatch.setattr(agent_stream, "REFUSAL_S", 0.2)
     now_ms = round(SystemClock().now().timestamp() * 1000)
     async with attach(manager) as agent:
@@ -575,8 +576,8 @@ async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
 async def test_agent_that_has_not_received_its_orders_does_not_refuse_them(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all agents connect at once, orders and reports wait for long: it still sends full
-    reports."""
+    """When all agents connect at once, orders and reports wait for a long time, and it still sends
+    full reports."""
     monkeypatch.setattr(agent_stream, "REFUSAL_S", 0.2)
     now_ms = round(SystemClock().now().timestamp() * 1000)
     async with attach(manager) as agent:

@@ -59,7 +59,7 @@ def env(hub: LocalHub, tmp_path: Path) -> dict[str, str]:
 
 
 def ranges(hub: LocalHub) -> list[str]:
-    """The ranges of the downloads of the weights."""
+    """The ranges of the weight downloads."""
     return [
         asked for method, path, asked in hub.requests if method == "GET" and "safetensors" in path
     ]
@@ -120,7 +120,7 @@ async def test_connection_that_is_cut_is_continued(hub: LocalHub, env: dict[str,
 async def test_disk_that_fills_up_is_named_and_the_download_continued(
     hub: LocalHub, env: dict[str, str], tmp_path: Path
 ) -> None:
-    """A limit on the size of files stands for the disk: the file system refuses a write in the
+    """A limit on file sizes simulates a full disk: the file system refuses a write in the
     middle."""
     most = 9 * MIB + 1000
     limited = ["prlimit", f"--fsize={most}"]

@@ -1,7 +1,6 @@
-"""Client of an OpenID provider over real HTTP: answers in pieces, new keys, wrong and absent
-providers.
+"""The OpenID client over real HTTP: answers in pieces, new keys, wrong and absent providers.
 
-The provider here is scripted; tests/browser/test_single_sign_on.py has a real one.
+The provider here is scripted; tests/browser/test_single_sign_on.py uses a real one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ KEYS = {name: RSAKey.generate_key(2048, {"kid": name}) for name in ("one", "two"
 
 
 class Provider:
-    """``answers``: what is changed in its description. ``asked``: the paths, in order."""
+    """``answers``: changes to its description. ``asked``: the requested paths, in order."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -48,7 +47,7 @@ class Provider:
         response = web.StreamResponse(status=self.token_status if request.path == "/token" else 200)
         await response.prepare(request)
         text = json.dumps(content).encode()
-        for start in range(0, len(text), 100):  # as it comes over a slow network
+        for start in range(0, len(text), 100):  # as it arrives over a slow network
             await response.write(text[start : start + 100])
 
         return response

@@ -1,6 +1,6 @@
-"""Removal of ended kernels from the orders, soon after the agent reported them, so that it can
-forget them. No notification announces it, as there is nothing to start or stop, and it does not
-wait for the next poll."""
+"""Removal of ended kernels from the orders soon after the agent reported them, so that it can
+forget them. No notification announces the removal, because there is nothing to start or stop, and
+it does not wait for the next poll."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["client", "manager"]  # fixtures
 
 @pytest.fixture
 def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Poll the orders once an hour, so that no poll happens during the test."""
+    """Polls the orders once an hour, so that no poll happens during the test."""
     monkeypatch.setattr(orders_polling, "POLL_S", 3600.0)
 
 
@@ -28,7 +28,7 @@ async def test_ended_kernel_is_removed_from_the_orders_without_a_poll(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager) as agent:
-        for n in range(2):  # the second time shows that the removal is scheduled again
+        for n in range(2):  # the second time proves that the removal is scheduled again
             name = f"job-{n}"
             await client.sessions.create(
                 SessionSpec(name=name, command=["true"], resources={"cpu": 1})

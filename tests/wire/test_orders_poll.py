@@ -24,7 +24,8 @@ __all__ = ["client", "manager"]  # fixtures
 async def test_poll_reaches_every_agent(
     manager: Manager, client: Client, migrated_database: str
 ) -> None:
-    """A change without a notification reaches all agents, more than one batch of the poll."""
+    """A change without a notification reaches all agents, which are more than one batch of the
+    poll."""
     async with AsyncExitStack() as stack:
         agents = [await stack.enter_async_context(attach(manager, f"node-{n}")) for n in range(13)]
         for n in range(len(agents)):
@@ -42,8 +43,8 @@ async def test_poll_reaches_every_agent(
 
 
 async def test_messages_with_many_kernels(manager: Manager) -> None:
-    """They are encoded and decoded in threads. Kernels that the database does not know are kept, so
-    that orders name them."""
+    """They are encoded and decoded in threads. Kernels unknown to the database are kept, so that
+    orders name them."""
     count = 2 * IN_A_THREAD
     clock = ManualClock()
     async with attach(manager) as agent:

@@ -1,4 +1,5 @@
-"""A restored database and the live one: no manager starts on the one while the other is served."""
+"""A restored database and the live one: no manager starts on one while the other is being
+served."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def second(dsn: str, home: Path, **settings: str) -> Manager:
     chosen = ManagerSettings.model_validate(
         {"dsn": dsn, "listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"} | settings
     )
-    # On loopback they ask each other without TLS, and have no state directory in common.
+    # On loopback they contact each other without TLS, and have no state directory in common.
     link_tls = "off" if chosen.link_address is None else "on"
     return Manager(chosen, clock=SystemClock(), link_token=h.TOKEN, home=home, link_tls=link_tls)  # type: ignore[arg-type]
 

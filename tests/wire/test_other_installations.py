@@ -1,4 +1,4 @@
-"""Two installations with the same link token, without TLS: whoever belongs to one is not led by the
+"""Two installations with the same link token, without TLS: members of one are not led by the
 other."""
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def test_a_proxy_is_not_led_by_another_installation(
 async def test_an_address_of_another_installation_is_passed_over(
     manager: Manager, other: Manager, tmp_path: Path
 ) -> None:
-    """Also when a manager asks to go there, and the doctor says what is wrong."""
+    """Also if a manager asks a peer to move there, and the doctor reports the problem."""
     both = f"{manager.link_address},{other.link_address}"
     for addresses in (manager.link_address, both):
         with capture_logs() as logs:

@@ -39,7 +39,7 @@ HOURS = timedelta(hours=1)
 
 
 async def refusal(site: Site, dialer: Dialer, name: str = "node-1") -> tuple[grpc.StatusCode, str]:
-    """Status and details with which the manager ends a stream of ``dialer``."""
+    """The status and details with which the manager ends a stream of ``dialer``."""
     async with dialer.channel(()) as channel:
         call = agent_pb2_grpc.AgentLinkStub(channel).Attach(metadata=dialer.metadata)
         stream = Stream(call, None, name, "1")
@@ -147,7 +147,8 @@ async def test_repeated_join_after_a_lost_response_counts_once(site: Site) -> No
     first = await site.join(token=token, clock=SkewedClock())
     home = site.home / "node-1"
 
-    # As if the node had died before it stored the response: its key exists, its identity does not.
+    # As if the node had died before it stored the response: its key exists, but its identity does
+    # not.
     file = identity_file(home, "agent", "node-1")
     file.path.unlink()
     request = JoinToken.parse(token).request("agent", "node-1", _csr_for(first.key))
@@ -314,14 +315,14 @@ async def test_expired_certificate_is_refused_by_both_ends(
     async with open_site(migrated_database, tmp_path, days=2 / 86_400) as site:
         joined = await site.join()
         async with asyncio.timeout(20):
-            # TLS reads the clock of the last timer tick, which is behind by some milliseconds.
+            # TLS uses the clock of the last timer tick, which is some milliseconds behind.
             while SystemClock().now() <= joined.ends + timedelta(seconds=0.1):
                 await asyncio.sleep(0.05)
 
         with pytest.raises(ConfigError, match=r"certificate expired at .*join again"):
             site.dialer().channel(())
 
-        # The manager refuses it too if the clock of the node is behind.
+        # The manager also refuses it if the node's clock is behind.
         behind = site.dialer(clock=SkewedClock(-HOURS / 2))
         assert (await refusal(site, behind))[0] is grpc.StatusCode.UNAVAILABLE
         await site.client.peers.revoke("agent", "node-1")
@@ -366,7 +367,7 @@ async def test_join_with_a_wrong_clock(site: Site) -> None:
     with pytest.raises(ConfigError, match=r"clock is \d+ s ahead of"):
         await site.join(token=token, clock=SkewedClock(timedelta(days=100)))
 
-    # Half an hour is tolerated, and the refusals did not use up the token.
+    # Half an hour is tolerated, and the refusals have not used up the token.
     joined = await site.join(token=token, clock=SkewedClock(-HOURS / 2))
     async with attach(site.manager, dialer=site.dialer(clock=SkewedClock(-HOURS / 2))) as stream:
         await stream.next()

@@ -1,5 +1,5 @@
-"""APIs beside the basic ones, on every data plane: Anthropic's messages, forms, addresses of
-projects."""
+"""APIs beyond the basic ones, on every data plane: Anthropic's messages, forms, project
+addresses."""
 
 from __future__ import annotations
 

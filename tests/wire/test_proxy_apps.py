@@ -1,4 +1,4 @@
-"""Apps of sessions over HTTP: admission, headers, streams, large bodies, and failing apps."""
+"""Session apps over HTTP: admission, headers, streams, large bodies, and failing apps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 
 
 async def echo_request(request: web.Request) -> web.Response:
-    """Respond with the request as the app received it."""
+    """Responds with the request as the app received it."""
     seen = {"method": request.method, "target": request.raw_path, "headers": dict(request.headers)}
     return web.json_response(seen | {"body": (await request.read()).decode()})
 
@@ -194,7 +194,7 @@ async def test_errors_of_unreachable_apps(tmp_path):
 
 
 async def test_large_bodies_stream_in_both_directions(tmp_path):
-    """Larger than the limit for models, with and without a Content-Length."""
+    """Larger than the limit for models, both with and without a Content-Length."""
     piece = b"x" * MIB
     count = 40
 

@@ -191,7 +191,7 @@ async def tcp(talk: Talk) -> AsyncIterator[int]:
 async def forwarded(
     url: str, access_token: str = ACCESS_TOKEN
 ) -> AsyncIterator[tuple[int, list[Exception]]]:
-    """A local port forwarded through the tunnel at ``url``, and the errors so far."""
+    """A local port that is forwarded through the tunnel at ``url``, and the errors so far."""
     errors: list[Exception] = []
 
     async with aiohttp.ClientSession() as http:
@@ -214,7 +214,7 @@ async def forwarded(
 
 @asynccontextmanager
 async def tunnelled(home: Path, port: int) -> AsyncIterator[int]:
-    """A local port forwarded to ``port`` through a proxy."""
+    """A local port that is forwarded to ``port`` through a proxy."""
     async with (
         serving(home, app_table(port, app="db", protocol="tcp")) as client,
         forwarded(f"{client.url}/tunnel/{ID}/db") as (local, _),

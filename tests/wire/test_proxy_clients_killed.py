@@ -1,4 +1,4 @@
-"""Clients of OpenAI and Anthropic on replicas that are killed at random: none fails before its
+"""OpenAI's and Anthropic's clients with replicas that are killed at random: none fails before its
 first byte."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAUSE_S = 0.25
 
 
 class Replica:
-    """A scripted engine that thinks before it answers, and dies as a process does."""
+    """A scripted engine that pauses before it answers, and dies like a process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -69,7 +69,8 @@ async def test_only_what_had_begun_is_cut(tmp_path: Path, plane: str) -> None:
             chosen = chance.randrange(2)
             replicas[chosen].kill()
 
-            # The manager learns of it later; until then the proxy meets a port that refuses.
+            # The manager learns of it later; until then the proxy finds a port that refuses
+            # connections.
             await asyncio.sleep(PAUSE_S * chance.random())
             replicas[chosen] = await Replica(f"r{number}").start()
             await client.manager.publish(table(number))

@@ -1,4 +1,5 @@
-"""Failing replicas: retries, ejection, and the errors that clients get. Shutdown of the proxy."""
+"""Failing replicas: retries, ejection, and the errors that clients get. Also the shutdown of the
+proxy."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ async def test_busy_replica_is_retried_elsewhere(tmp_path, status):
 
             assert requests == await failures(client, "busy") > 0
 
-        # With no other replica, the engine's own error passes.
+        # With no other replica, the engine's own error is passed on.
         table = routes(1, tiny=[target("a", a)])
         async with serving(tmp_path / "alone", table) as client, client.post(CHAT) as response:
             assert response.status == status
@@ -210,7 +211,7 @@ async def test_shutdown_waits_for_streams(tmp_path):
 async def is_refused(host: str, port: int) -> bool:
     try:
         _, writer = await asyncio.open_connection(host, port)
-    except ConnectionError:  # also reset, while the socket closes
+    except ConnectionError:  # or a reset while the socket closes
         return True
     writer.close()
     return False
@@ -222,7 +223,7 @@ async def test_shutdown_aborts_requests_after_the_grace_period(tmp_path):
     async def endless(request: web.Request) -> web.StreamResponse:
         stream = await stream_of(request, event("1"))
         try:
-            await asyncio.Event().wait()  # nothing but the proxy ends it
+            await asyncio.Event().wait()  # only the proxy can end it
         finally:
             cancelled.set()
         return stream

@@ -1,4 +1,4 @@
-"""Route feed: reconnects, restarts of the proxy, the saved table, and waiting for newer tables."""
+"""The route feed: reconnects, proxy restarts, the saved table, and waiting for newer tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from moorage.proxy import Proxy, Timeouts
 from moorage.proxy.control.saved_table import SavedTable
 
 CHAT = {"model": "tiny", "messages": []}
-# Nothing here waits so long: what ends a wait is not its limit.
+# Nothing here waits that long, so no wait ends because of its limit.
 PATIENT = Timeouts(table_update_s=60)
 CONNECTED = "moorage_proxy_feed_connected"
 AGE = "moorage_proxy_credentials_age_seconds"
@@ -169,7 +169,7 @@ async def test_hanging_disk_does_not_delay_shutdown(tmp_path, monkeypatch, capsy
 
 
 async def test_request_waits_for_a_model_that_becomes_ready(tmp_path):
-    """The API has reported the model as ready, and the table with its replica is on its way."""
+    """The API has reported the model as ready, and the table with its replica is in transit."""
     table = routes(1, tiny=[], other=[])
     async with engine(fine) as port, serving(tmp_path, table, timeouts=PATIENT) as client:
         pending, missing = (
@@ -189,8 +189,8 @@ async def test_disconnect_ends_the_wait_for_a_model(tmp_path):
     async with serving(tmp_path, routes(1, tiny=[]), timeouts=PATIENT) as client:
 
         async def is_given_up() -> bool:
-            """Nothing shows that a request waits for its model: it may not have arrived when it is
-            left."""
+            """Nothing shows that a request waits for its model, so it may not have arrived yet when
+            its client leaves."""
             pending = asyncio.create_task(client.status())
             await asyncio.wait([pending], timeout=0.1)
             pending.cancel()

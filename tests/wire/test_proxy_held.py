@@ -54,7 +54,7 @@ async def all_wait(client: Client, number: int) -> bool:
 async def waiting(
     client: Client, *, position: int = 1, **fields: object
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """A streamed answer whose request is held, and has been told so."""
+    """A streamed answer to a request that is held, and whose client has been informed."""
     async with client.post(CHAT | {"stream": True} | fields, **TELL) as response:
         told = f": queued position={position} eta=12s\n\n".encode()
         assert (response.status, await response.content.readexactly(len(told))) == (200, told)
@@ -69,7 +69,7 @@ async def test_held_requests_are_answered_when_a_replica_is_ready(tmp_path, plan
     ):
         held = [asyncio.create_task(post(client, number=number)) for number in range(20)]
         await until(lambda: all_wait(client, 20))
-        await asyncio.sleep(0.3)  # longer than a request waits for routes that are on their way
+        await asyncio.sleep(0.3)  # longer than a request waits for routes in transit
         assert not any(task.done() for task in held)
         await client.manager.publish(loading(2, target("k", port)))
         answers = await asyncio.gather(*held)
@@ -94,7 +94,7 @@ async def test_client_that_asks_is_told_its_place(tmp_path, plane):
 
 
 async def test_wait_is_told_by_when_a_replica_that_starts_is_expected(tmp_path, plane):
-    """Such as that of a job, which waits in the queue of its site for an hour."""
+    """Such as a job's replica, which waits for an hour in its site's queue."""
     table = loading(1, ready_at=int(time.time()) + 3600)
     async with (
         engine(answer) as port,

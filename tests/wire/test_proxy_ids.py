@@ -1,4 +1,4 @@
-"""Ids of proxies at a real manager: two hosts of one name are two proxies, and a copied id is
+"""Proxy ids on a real manager: two hosts with one name are two proxies, and a copied id is
 refused."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def proxies(running: Manager) -> list[str]:
 
 
 async def test_proxies_of_one_host_name_and_port_are_two(running: Manager, tmp_path: Path) -> None:
-    """As containers of one image: the state directories differ."""
+    """Like containers from one image: the state directories differ."""
     async with (
         proxy(running.link_address, tmp_path / "a", id=None) as first,
         proxy(running.link_address, tmp_path / "b", id=None) as second,
@@ -75,7 +75,7 @@ async def test_second_process_with_an_id_is_refused_while_the_first_is_there(
             held = await reporting(running)
             copy = await copies.enter_async_context(proxy(running.link_address, tmp_path / "copy"))
             await eventually(is_refused)
-            await until(lambda: copy.ready)  # it serves by the routes of the manager
+            await until(lambda: copy.ready)  # it serves from the manager's routes
             assert await reporting(running) == held
 
         async def has_taken_over() -> bool:
@@ -89,7 +89,7 @@ async def is_held(running: Manager) -> bool:
 
 
 async def reporting(running: Manager) -> list[str]:
-    """The processes that have a name."""
+    """The processes that have a certain name."""
     connection = await asyncpg.connect(running.dsn)
     try:
         rows = await connection.fetch(

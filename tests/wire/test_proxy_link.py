@@ -1,5 +1,5 @@
-"""The proxies' link: credentials apart, usage that survives restarts, needs and shares of limits,
-load."""
+"""The proxies' link: separate credentials, usage that survives restarts, needs and shares of
+limits, load."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_usage_and_load_reach_the_manager(tmp_path: Path) -> None:
             )
 
             def counted() -> bool:
-                """Load is reported apart from usage."""
+                """Load is reported separately from usage."""
                 loads = [m for report in manager.reports if report.load for m in report.load.models]
                 return bool(loads) and (loads[-1].model, loads[-1].requests) == ("tiny", 2)
 
@@ -224,7 +224,7 @@ async def test_two_proxies_share_a_limit(tmp_path: Path, at_once: bool, at_most:
                 return granted[200] >= 40
 
             if not at_once:
-                # One of them takes what the other does not need.
+                # One of them takes the part that the other does not need.
                 await until(lambda: use(clients[0]), 20)
 
             for _ in range(8):
@@ -240,7 +240,7 @@ async def test_stream_of_a_revoked_key_ends_with_an_error(tmp_path: Path) -> Non
     async def stream(request: web.Request) -> web.StreamResponse:
         response = await stream_of(request, event("a"))
         try:
-            await asyncio.Event().wait()  # nothing but the proxy ends it
+            await asyncio.Event().wait()  # only the proxy can end it
         finally:
             ended.set()
         return response

@@ -149,7 +149,7 @@ LOADS = st.builds(
 
 
 def _every_field(kind: type) -> st.SearchStrategy[Any]:
-    """A message of texts and integers only."""
+    """A message with only texts and integers."""
     return st.builds(
         kind, **{one.name: TEXT if one.type == "str" else INTEGERS for one in fields(kind)}
     )

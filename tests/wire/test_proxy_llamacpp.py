@@ -1,4 +1,4 @@
-"""Proxy in front of a real engine: llama.cpp with tiny random weights, in its own process."""
+"""A proxy in front of a real engine: llama.cpp with tiny random weights, in its own process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDLESS = REQUEST | {"stream": True, "max_tokens": 1900, "ignore_eos": True}
 
 @asynccontextmanager
 async def llamacpp(tmp_path: Path, slots: int = 2) -> AsyncIterator[tuple[int, int]]:
-    """Port and pid of a running engine."""
+    """The port and pid of a running engine."""
     model = tmp_path / "tiny.gguf"
     write_tiny_gguf(model)
     process = await asyncio.create_subprocess_exec(
@@ -105,8 +105,8 @@ async def test_llamacpp_behind_the_proxy(tmp_path):
 
 
 async def test_requests_for_which_it_has_no_room_are_held(tmp_path):
-    """Each fits alone, and two of the four at a time: it drops all that it has when the next one
-    does not."""
+    """Each fits alone, and two of the four fit at a time: if the next one does not fit, it drops
+    all that it has."""
     async with (
         llamacpp(tmp_path, slots=4) as (port, _),
         serving(tmp_path, routes(1, tiny=[target("k", port)])) as client,
@@ -127,7 +127,7 @@ async def test_requests_for_which_it_has_no_room_are_held(tmp_path):
 
 
 async def test_llamacpp_has_the_apis_that_the_proxy_knows_of(tmp_path):
-    """Whatever it thinks of the request: only what it does not have is an unknown file to it."""
+    """Whatever its opinion of the request, only a file that it does not have is unknown to it."""
     body = {
         "model": "tiny",
         "input": "x",

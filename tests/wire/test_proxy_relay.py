@@ -1,4 +1,4 @@
-"""Relay of requests and responses: bytes pass unchanged and at once; disconnects free the
+"""Relaying requests and responses: bytes pass unchanged and at once, and disconnects free the
 replica."""
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def test_compressed_and_large_bodies_pass_unchanged(tmp_path):
 
 
 async def test_disconnecting_client_frees_the_replica(tmp_path):
-    """In the middle of a stream, and while waiting for the first byte."""
+    """Both in the middle of a stream, and while waiting for the first byte."""
     freed = 0
 
     async def respond(request: web.Request) -> web.StreamResponse:

@@ -1,5 +1,4 @@
-"""Stored responses through a proxy: each is asked of the replica that made it, by whichever
-worker."""
+"""Stored responses through a proxy: any worker requests each from the replica that created it."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ CREATE = {"model": "tiny", "input": "hello"}
 
 
 class StoringEngine:
-    """Keeps the responses that it makes, as vLLM does."""
+    """Keeps the responses that it creates, as vLLM does."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,7 +65,7 @@ class StoringEngine:
 
 
 async def create(client: Client, **fields: object) -> str:
-    """A new response: its id."""
+    """Create a response, and return its id."""
     async with client.post(CREATE | fields, "/v1/responses") as response:
         assert response.status == 200
         text = await response.text()
@@ -92,7 +91,8 @@ async def test_stored_responses(tmp_path: Path, plane: str) -> None:
                     return response.status, await response.json()
 
             made = list[str]()
-            # Each goes to either. The first one is deleted below, and another one of "a" is used.
+            # Each may reach either replica. The first one is deleted below, and another one from
+            # "a" is used.
             while {name[5] for name in made[1:]} != {"a", "b"} or len(made) < 8:
                 made.append(await create(client, stream=len(made) % 2 == 0))
 
@@ -148,7 +148,7 @@ async def test_any_worker_finds_the_replica(tmp_path: Path) -> None:
 
 
 async def test_another_proxy_finds_the_replica(tmp_path: Path) -> None:
-    """Two proxies, each a process with workers and a state of its own."""
+    """Two proxies, each a process with its own workers and state."""
     one = StoringEngine("a")
     two = StoringEngine("b")
     stranger = KeyGrant(hashlib.sha256(b"stranger").hexdigest(), project="theirs")

@@ -1,4 +1,4 @@
-"""Workers of a proxy: limits that hold across them, replacement and drain without a failed
+"""Proxy workers: limits that apply across them, and replacement and drain without a failed
 request."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Daemon:
         return [int(pid) for pid in children.split()]
 
     async def status(self) -> int:
-        """The status of a request on a connection of its own, so that any worker gets it."""
+        """The status of a request on a new connection, so that any worker may get it."""
         url = self.url + "/v1/chat/completions"
         async with (
             aiohttp.ClientSession(headers=AUTH) as session,

@@ -1,5 +1,5 @@
-"""Agents whose address proxies try: with real sockets at the proxy, and at a manager with real
-Postgres."""
+"""Agents whose address is tried by proxies: with real sockets on the proxy, and on a manager with
+real Postgres."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_proxy_finds_addresses_that_do_not_answer(monkeypatch: pytest.Monk
 
 @asynccontextmanager
 async def agent(site: Site, reach: str) -> AsyncIterator[AgentView]:
-    """What the API shows of an agent that has connected."""
+    """What the API shows about a connected agent."""
     async with site.dialer("node-1").channel(()) as channel:
         call = agent_pb2_grpc.AgentLinkStub(channel).Attach()  # type: ignore[no-untyped-call]
         info = replace(INFO, address="127.0.0.1", reach=reach, version=f"{INFO.version}+{reach}")
@@ -106,14 +106,16 @@ async def test_agent_that_proxies_do_not_reach_is_shown_and_not_moved(site: Site
 
         async with agent(site, "dial-out") as found:
             assert (found.address, found.reach, found.unreached_by) == (dialed, "dial-out", [])
-            await tell(dialed)  # by a proxy of the previous release, which reaches its own address
+            await tell(
+                dialed
+            )  # from a proxy of the previous release, which reaches its own address
             async with asyncio.timeout(20):
                 while dialed not in (await site.sql("SELECT asks::text FROM managers"))[0]["asks"]:
                     await asyncio.sleep(0.05)
 
             assert (await site.client.agents.get("node-1")).unreached_by == []
 
-        # As an agent of the previous release that was told to dial out.
+        # Like an agent of the previous release that is configured to dial out.
         async with agent(site, "auto") as found:
             assert (found.address, found.reach_reason) == (dialed, "agent.reach is dial-out")
         async with agent(site, "direct") as found:

@@ -1,4 +1,4 @@
-"""A renamed resource group with a real manager and a real agent that continues under its old
+"""A renamed resource group with a real manager and a real agent that keeps its old
 configuration."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Report pauses: an overloaded manager makes agents report less often, without losing a change."""
+"""Report pauses: an overloaded manager makes agents report less often without losing a change."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ async def test_agent_holds_its_usage_as_requested(tmp_path: Path) -> None:
     async with h.run_fake_manager() as manager, h.make_agent(manager, tmp_path, **options):
 
         async def reports(count: int) -> int:
-            """How many of the next ones have usage."""
+            """How many of the next reports contain usage."""
             before = manager.usages
             goal = len(manager.reports) + count
             await manager.wait_for_report(lambda _: len(manager.reports) >= goal)
             return manager.usages - before
 
         await manager.wait_for_report(lambda _: True)
-        manager.tell(heartbeat_ms=100)  # usage belongs into reports
+        manager.tell(heartbeat_ms=100)  # usage belongs in reports
         manager.order()
 
         for hold in (False, True, False):
@@ -90,7 +90,7 @@ async def test_manager_whose_usage_waits_makes_agents_hold_theirs(
         await agent.next()
         blocker = await asyncpg.connect(migrated_database)
         async with blocker.transaction():
-            await blocker.execute("LOCK TABLE engine_loads")  # what was taken cannot be written
+            await blocker.execute("LOCK TABLE engine_loads")  # accepted usage cannot be written
             for begin in range(0, WAITING // 2 + 1000, 1000):
                 await send(*range(begin, begin + 1000))
 
@@ -98,7 +98,7 @@ async def test_manager_whose_usage_waits_makes_agents_hold_theirs(
 
         await blocker.close()
         telling = asyncio.create_task(told(False))
-        while not telling.done():  # the answer to a report says it, once the writer has run
+        while not telling.done():  # the answer to a report shows it once the writer has run
             await send()
             await asyncio.wait([telling], timeout=0.1)
 
@@ -131,7 +131,7 @@ async def test_manager_with_a_report_backlog_requests_a_pause(
         agent.see(S.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
         blocker = await asyncpg.connect(migrated_database)
         async with blocker.transaction():
-            # blocks the processing of reports
+            # blocks report processing
             await blocker.execute("SELECT FROM agents FOR UPDATE")
             await agent.report()
             await asyncio.sleep(0.6)
@@ -169,7 +169,7 @@ class Latest(SystemClock):
 
 
 async def test_agents_of_a_large_fleet_spread_their_way_to_the_next_manager(tmp_path: Path) -> None:
-    """They would come all at once when their manager fails."""
+    """They would all arrive at once when their manager fails."""
     async with h.run_fake_manager() as first, h.run_fake_manager() as second:
         first.order()
         second.order()
@@ -191,7 +191,7 @@ async def test_agents_of_a_large_fleet_spread_their_way_to_the_next_manager(tmp_
             [current] = connected
             other = second if current is first else first
             reports = len(current.reports)
-            current.tell(heartbeat_ms=35_000)  # longer than its own: it reports what it was told
+            current.tell(heartbeat_ms=35_000)  # longer than its own: it reports the received one
             await current.wait_for_report(lambda _: len(current.reports) > reports)
             left_at = h.CLOCK.monotonic()
             await current.stop()

@@ -1,4 +1,4 @@
-"""Renewed certificates retire the ones before, and revoked peers stay out."""
+"""Renewed certificates retire the previous ones, and revoked peers stay out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def steal(site: Site, identity: Identity, kind: PeerKind = "agent") -> Dialer:
 
 
 async def renew(dialer: Dialer) -> grpc.StatusCode:
-    """Ask for a certificate whose answer is lost."""
+    """Request a certificate, and lose the answer."""
     async with dialer.channel(()) as channel:
         call = peers_pb2_grpc.PeersStub(channel).Renew(peers_pb2.RenewRequest(csr=new_key("x")[1]))
         return await call.code()
@@ -39,7 +39,7 @@ async def renew(dialer: Dialer) -> grpc.StatusCode:
 
 async def test_a_renewed_certificate_retires_the_one_before(site: Site) -> None:
     old = steal(site, await site.join())
-    # As long as the peer may not have received the new one, the old one is good.
+    # The old one is valid as long as the peer may not have received the new one.
     for _ in range(2):
         assert await renew(old) is grpc.StatusCode.OK
 
@@ -58,7 +58,7 @@ async def test_a_renewed_certificate_retires_the_one_before(site: Site) -> None:
 
         assert await renew(old) is grpc.StatusCode.UNAUTHENTICATED
 
-    # The one in use can be renewed again, and again.
+    # The one in use can be renewed repeatedly.
     for number in range(2, 11):
         await site.dialer(clock=LATER).renew()
         async with attach(site.manager, dialer=site.dialer(), incarnation=str(number)) as stream:
@@ -99,7 +99,7 @@ async def test_a_link_does_not_outlive_its_certificate_by_long(
             await stream.next()
             await site.dialer(clock=LATER).renew()
             clock.by = timedelta(hours=2)
-            await site.client.peers.revoke("agent", "node-2")  # makes the manager look at all peers
+            await site.client.peers.revoke("agent", "node-2")  # makes the manager check all peers
             assert await stream.end() is grpc.StatusCode.UNAVAILABLE
             assert "was renewed: reconnect" in await stream.call.details()
 

@@ -1,8 +1,9 @@
-"""Revocation: walks the table of docs/security.md that says what ends when something is revoked.
+"""Revocation: goes through the table in docs/security.md that shows what ends when something is
+revoked.
 
-One manager, proxy and agent. Each column makes a user of its own who opens everything that the rows
-name, and revokes what it says; all that is open must then end or continue, as the cells say.
-Nothing but notifications may make the manager look again.
+One manager, proxy and agent. Each column creates a separate user who opens everything that the rows
+name, and revokes the column's object; everything open must then end or continue as the cells
+specify. Only notifications may make the manager check again.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ from moorage.sdk import Client, Unreachable
 
 __all__ = ["site"]  # fixture
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
-# The promise is two seconds, on a machine that has nothing else to do.
+# The promise is two seconds on an otherwise idle machine.
 WITHIN_S = 8.0
 PASSWORD = "correct horse battery staple"
 
 
 def read_table() -> dict[str, dict[str, bool]]:
-    """By column, the rows: whether what they name ends."""
+    """By column, the rows and whether the object that each names ends."""
     section = DOCUMENT.read_text().partition("## What ends when something is revoked\n")[2]
     table = re.search(r"(?:^\|.*\|\n)+", section, re.MULTILINE)
     assert table is not None
@@ -70,7 +71,7 @@ def read_table() -> dict[str, dict[str, bool]]:
 
 TABLE = read_table()
 Ended = asyncio.Task[object]
-"""Returns, or raises an error of its connection, when what is open ends."""
+"""Returns or raises a connection error when the open object ends."""
 
 
 def ended(waits: Coroutine[Any, Any, object]) -> Ended:
@@ -78,7 +79,7 @@ def ended(waits: Coroutine[Any, Any, object]) -> Ended:
 
 
 class World:
-    """A user ``ann-N``, a member of project vision, with a session of her own at the agent."""
+    """A user ``ann-N``, a member of project vision, with her own session on the agent."""
 
     def __init__(
         self, site: Site, proxy: Proxy, agent: Stream, number: int, *, stack: AsyncExitStack
@@ -121,7 +122,7 @@ class World:
         return asyncssh.connect(host, port, username=f"vision/{self.session}", **keys)
 
     async def reading(self, answer: aiohttp.ClientResponse) -> Ended:
-        """An answer that has begun."""
+        """An answer that has started."""
         assert answer.status == 200, await answer.text()
         await answer.content.readany()
 
@@ -261,7 +262,7 @@ async def remove_ssh_key(world: World) -> None:
     await world.client.ssh_keys.delete("laptop")
 
 
-# In the order in which they are tried: the agent serves all of them.
+# In the order in which they are tried, because the agent serves all of them.
 COLUMNS = {
     "API key": revoke_key,
     "user disabled": disable_user,
@@ -274,8 +275,8 @@ COLUMNS = {
 
 
 async def serve_kernels(agent: Stream) -> None:
-    """What the agent is told to do: every kernel runs at once, every command says one byte and goes
-    on."""
+    """The agent's script: every kernel runs at once, and every command prints one byte and
+    continues."""
     tasks: list[asyncio.Task[None]] = []
     engines = AsyncExitStack()
     ports = dict[str, int]()
@@ -314,7 +315,7 @@ async def serve_kernels(agent: Stream) -> None:
 
 
 async def begin(request: web.Request) -> web.StreamResponse:
-    """An answer that begins and does not end."""
+    """An answer that starts and does not end."""
     response = await stream_of(request, event("1"))
     await asyncio.Event().wait()
     return response
@@ -373,7 +374,7 @@ async def walk(world: World, column: str) -> None:
     assert not wrong, f"{column}: {wrong}"
 
 
-# Errors of connections that break off.
+# Connection errors when a connection breaks off.
 ERRORS = (aiohttp.ClientError, OSError, asyncssh.Error, grpc.aio.AioRpcError, Unreachable)
 
 

@@ -1,5 +1,5 @@
-"""Route feed of two managers over one database: a proxy that moves between them gets no older
-table."""
+"""The route feeds of two managers over one database: a proxy that moves between them never gets an
+older table."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from moorage.proxy.core.routes import IndexedTable, newest_table
 
 
 class FeedingManager:
-    """The store and the route feed of one manager. While ``paused``, what it reads waits.
-    ``apart``: its proxies get their credentials apart; those of the release before do not."""
+    """The store and the route feed of one manager. While ``paused``, its reads are held back.
+    ``apart``: its proxies get their credentials separately; those of the previous release do
+    not."""
 
     def __init__(self, dsn: str, monkeypatch: pytest.MonkeyPatch, *, apart: bool) -> None:
         self.apart = apart
@@ -46,7 +47,7 @@ class FeedingManager:
         monkeypatch.setattr(self.store.routes, "changes", read_and_wait)
 
     async def pause(self) -> None:
-        """Stop the manager between its next read of the routes and what it does with them."""
+        """Stop the manager between its next read of the routes and their use."""
         self.running.clear()
         self.has_read.clear()
         self.feed.routes.loop.nudge()
@@ -55,7 +56,7 @@ class FeedingManager:
     async def watch(
         self, held: int = 0, *, accepts_unchanged: bool = True
     ) -> routes_pb2.RouteTable:
-        """The first message to a proxy that holds this generation."""
+        """The first message to a proxy that has this generation."""
         request = routes_pb2.WatchRequest(
             have_generation=held,
             accepts_unchanged=accepts_unchanged,
@@ -195,7 +196,7 @@ async def test_proxy_that_accepts_changes_gets_only_these(
 async def test_change_that_was_read_before_the_newest_table_is_sent(
     managers: tuple[FeedingManager, FeedingManager],
 ) -> None:
-    """Routes and credentials are read apart, and the older read may end last."""
+    """Routes and credentials are read separately, and the older read may end last."""
     manager, _ = managers
     if manager.apart:
         pytest.skip("a proxy gets each from a feed of its own")
@@ -207,7 +208,7 @@ async def test_change_that_was_read_before_the_newest_table_is_sent(
         while not (first := decode(await anext(messages))).models:
             pass
 
-        for _ in range(2):  # what the creation has changed later is read as well
+        for _ in range(2):  # later changes by the creation are also read
             await manager.feed.routes.loop.ticked()
 
         manager.running.clear()

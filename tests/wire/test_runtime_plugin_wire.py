@@ -1,4 +1,4 @@
-"""A runtime of another package, from the agent's settings to a session that runs in it."""
+"""A runtime from another package, from the agent's settings to a session that runs in it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "runtime_plugin"
 
 @pytest.fixture
 def nice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The example as an installed package."""
+    """Install the example as a package."""
     about = tmp_path / "site" / "nice_runtime-1.0.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: nice-runtime\nVersion: 1.0.0\n")

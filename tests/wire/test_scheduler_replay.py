@@ -1,5 +1,5 @@
-"""Decision log of a real manager with simulated agents, through ``scheduler log`` and ``scheduler
-replay``."""
+"""The decision log of a real manager with simulated agents, through ``scheduler log`` and
+``scheduler replay``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Platform:
     dsn: str
 
     async def moorage(self, *arguments: str) -> tuple[int, str, str]:
-        """In a thread: the command runs an event loop of its own."""
+        """In a thread, because the command runs its own event loop."""
         command = ["scheduler", *arguments, "--url", self.url]
         runner = CliRunner(env={"MOORAGE_API_KEY": self.key, "MOORAGE_INSECURE_LOOPBACK": "1"})
         result = await asyncio.to_thread(runner.invoke, app, command, catch_exceptions=False)
@@ -56,8 +56,8 @@ class Platform:
         return json.loads(out)
 
     async def run_sessions(self) -> None:
-        """Large and small sessions in turn on four GPUs: most of them wait. Returns when they have
-        ended and the log has all of them."""
+        """Run large and small sessions in turn on four GPUs, where most of them wait. Returns when
+        they have ended and the log has all of them."""
         for number, name in enumerate(NAMES):
             gpus, run_s = (4, 0.3) if number % 3 == 0 else (1, 0.6)
             spec = {
@@ -122,8 +122,8 @@ async def test_log_verification_and_replay_of_real_sessions(platform: Platform) 
     assert observed["mean_wait"] == pytest.approx(sum(waits) / len(waits), abs=0.001)
     assert observed["max_wait"] == pytest.approx(max(waits), abs=0.001)
 
-    # The simulation spends no time on planning, starting and reporting an exit; the rest is the
-    # same.
+    # The simulation spends no time on planning, on starting and on reporting an exit; everything
+    # else is the same.
     assert 0 < recorded["mean_wait"] <= observed["mean_wait"] + 0.1
     assert recorded["mean_wait"] == pytest.approx(observed["mean_wait"], abs=1.5)
     assert strict["bypasses"] == 0
@@ -143,7 +143,7 @@ async def test_log_verification_and_replay_of_real_sessions(platform: Platform) 
 
 
 async def test_preemption_and_what_if_questions(platform: Platform) -> None:
-    """On four GPUs: low has all of them, and urgent stops it."""
+    """On four GPUs, low has all of them, and urgent stops it."""
     client = platform.client
     await client.groups.update("default", GroupOptions(preemption=PreemptionOptions()))
 
@@ -281,7 +281,7 @@ async def test_time_spans_access_and_gaps(platform: Platform) -> None:
 async def test_retention_of_zero_days_keeps_nothing(
     migrated_database: str, tmp_path: Path, days: int
 ) -> None:
-    """With a longer retention everything is written at the latest when the manager ends."""
+    """With a longer retention, everything is written by the time the manager ends at the latest."""
     settings = ManagerSettings(
         dsn=migrated_database,
         listen="127.0.0.1:0",

@@ -22,7 +22,7 @@ from moorage.sdk import ApiError, Client
 
 @pytest_asyncio.fixture
 async def client(migrated_database: str, tmp_path: Path) -> AsyncIterator[Client]:
-    """Client of a manager with one simulated agent of four devices."""
+    """A client for a manager with one simulated agent of four devices."""
     async with manager_with_fleet(migrated_database, tmp_path, within_s=60) as (connected, _, _):
         yield connected
 

@@ -1,4 +1,4 @@
-"""Several managers of one database, as each of them shows all of them."""
+"""Several managers with one database: each of them shows all of them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_metrics_tell_who_leads_and_how_many_managers_there_are(
 async def test_a_watcher_sees_what_was_changed_at_another_manager(
     manager: Manager, second: Manager
 ) -> None:
-    """Events are of the database, not of the manager that made the change."""
+    """Events belong to the database, not to the manager that made the change."""
     key = manager.first_key
     async with (
         Client(f"http://{manager.api_address}", key) as client,

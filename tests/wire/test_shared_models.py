@@ -1,5 +1,5 @@
-"""The download step of containers: what it writes into the cache that all of them read, and whose
-variables count. The hub is on loopback, the program is the real one."""
+"""The download step for containers: what it writes into the cache that all of them read, and whose
+variables apply. The hub is on loopback, and the program is the real one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def model(isolated: bool, **fields: Any) -> KernelSpec:
 
 
 class Runtime(FakeRuntime):
-    """A runtime of containers, or of processes of this node that cannot isolate any."""
+    """A container runtime, or a process runtime on this node that cannot isolate anything."""
 
     def __init__(self, state: Path, capabilities: Capabilities) -> None:
         super().__init__(LogStore(state / "logs"), FakeNode())
@@ -191,7 +191,8 @@ async def test_a_member_with_a_hub_of_its_own_does_not_fill_the_cache(
 async def test_variables_of_a_member_never_reach_the_download_step(
     tmp_path: Path, hub: LocalHub, other_hub: LocalHub
 ) -> None:
-    """Behind the check of ``is_shared``: they would choose the hub, the token and the directory."""
+    """After the check of ``is_shared``, because they would choose the hub, the token and the
+    directory."""
     env = {
         "HF_ENDPOINT": other_hub.url,
         "HF_HUB_CACHE": str(tmp_path / "theirs"),
@@ -242,7 +243,7 @@ async def test_without_the_hub_package_a_filled_cache_serves(
 async def test_nothing_is_fetched_for_a_process_of_a_member_that_will_be_refused(
     tmp_path: Path, hub: LocalHub
 ) -> None:
-    """An agent that cannot isolate it: its HF_TOKEN_PATH would be read as the agent's user."""
+    """An agent that cannot isolate it would read its HF_TOKEN_PATH as the agent's user."""
     context = context_of(tmp_path, PROCESSES)
     assert (
         await fetched(context, model(MEMBER, env={"HF_HUB_CACHE": str(tmp_path / "theirs")}))

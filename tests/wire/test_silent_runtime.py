@@ -1,4 +1,4 @@
-"""An agent whose checkpoint is unreadable, while a runtime does not say which kernels it has."""
+"""An agent whose checkpoint is unreadable while a runtime does not list its kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents of several sites in one process, registered with a manager that speaks mTLS."""
+"""Agents for several sites in one process, registered with a manager that uses mTLS."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ heappe_secret_file = "secret"
 
 @pytest.fixture
 def home(site: Site) -> Path:
-    """State directory of the gateway, with a configuration of three sites; their servers are not
+    """The gateway's state directory, with a configuration for three sites; their servers are not
     set."""
     folder = site.home / "gateway"
     folder.mkdir()
@@ -64,7 +64,7 @@ def home(site: Site) -> Path:
 
 
 async def command(home: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code and output of ``moorage agent``."""
+    """The exit code and output of ``moorage agent``."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "moorage", "agent", *arguments, "--home", str(home)),
@@ -84,8 +84,8 @@ async def until(poll: Callable[[], object]) -> None:
 
 
 async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path) -> None:
-    """One has a wrong password, and the state directory of one is in use: that one starts when it
-    is free."""
+    """One has a wrong password, and another one's state directory is in use; the latter starts when
+    it is free."""
     port = free_port()
     async with HeappeServer("6.3.2") as old, HeappeServer("6.5") as new:
         urls = {"good": old.url, "wrong": new.url, "locked": f"{new.url}/"}
@@ -173,7 +173,7 @@ async def test_doctor_checks_every_site(site: Site, home: Path) -> None:
 
 
 async def test_threads_that_hang_are_those_of_their_site() -> None:
-    """A shared file system that does not answer holds threads for as long as it likes."""
+    """A shared file system that does not respond can block threads indefinitely."""
     asyncio.get_running_loop().set_default_executor(ThreadsOfSites(1))
     answers = threading.Event()
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:

@@ -1,5 +1,5 @@
-"""Agents and proxies spread over the managers: they go to one that comes, and what runs notices
-nothing."""
+"""Agents and proxies spread over the managers: they move to one that joins, and running work is not
+affected."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
         go = folder / "go"
         script = f"until test -e {go}; do sleep 0.1; done; echo done"
         async with (
-            # The first one that is asked is busy.
+            # The first agent that is asked is busy.
             client.sessions.exec(
                 f"on-{NODES[0]}", ExecSpec(command=["sh", "-c", script])
             ) as command,
@@ -144,7 +144,7 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
             while not asked():
                 await asyncio.sleep(0.05)
 
-            await asyncio.sleep(1)  # it looks every 0.2 s whether it may go
+            await asyncio.sleep(1)  # it checks every 0.2 s whether it may move
             assert (await client.agents.get(NODES[0])).manager == first.link_address
             go.touch()
             output = b""
@@ -156,7 +156,7 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
             )
             await eventually(is_spread)
 
-            # Nothing goes back: the counts stay as they are.
+            # Nothing moves back: the counts stay the same.
             for _ in range(20):
                 await asyncio.sleep(0.1)
                 assert await is_spread()
@@ -167,5 +167,5 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
             assert await run()
             assert {view.attempt for view in await client.sessions.list()} == {1}
 
-        # Every peer knows both managers now, although it was told one.
+        # Every peer now knows both managers, although it was configured with one.
         await eventually(all_are_there)

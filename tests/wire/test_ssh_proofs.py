@@ -1,4 +1,4 @@
-"""Proofs of SSH logins: what a client signs to log in at a proxy, as the proxy passes it on to
+"""Proofs of SSH logins: what a client signs to log in to a proxy, and how the proxy passes it on to
 managers."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOGIN = "vision/dev"
 
 
 class Command:
-    """One that has ended at once."""
+    """One that ended at once."""
 
     end = ExecEnd(exit_code=0)
 
@@ -37,7 +37,7 @@ class Command:
 
 
 class Access:
-    """The manager, which lets every key log in and keeps what it was told."""
+    """The manager, which lets every key log in and keeps the requests that it received."""
 
     def __init__(self) -> None:
         self.asked: list[Login] = []

@@ -1,4 +1,4 @@
-"""Outputs of steps between real agents, relayed by a real manager."""
+"""Step outputs between real agents, relayed by a real manager."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from moorage.sdk.pipelines import has_ended
 
 __all__ = ["client", "manager"]  # fixtures
 MAKE = "mkdir -p data/deep; echo 42 > data/deep/answer; ln -s deep/answer data/link; chmod 700 data/deep"
-# Root is not kept from writing by permissions: only a sandbox or a container is.
+# Permissions do not keep root from writing; only a sandbox or a container does.
 TAKE = "cat inputs/make/data/link; test $(id -u) = 0 || ! echo more > inputs/make/data/deep/answer"
 
 
 SCAN_S = 0.3
-# A manager and two agents take a minute to start beside as much other work as there is in a full
-# test run.
+# A manager and two agents take a minute to start next to the other work in a full test run.
 LIMIT_S = 100.0
 pytestmark = pytest.mark.timeout(360)
 

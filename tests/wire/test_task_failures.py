@@ -1,4 +1,4 @@
-"""No supervised task ends silently: after an exception at any of its awaits, each continues with
+"""No supervised task ends silently: after an exception in any of its awaits, each continues with
 its work.
 
 Every property runs its examples in one world, so that they also show that no earlier failure is
@@ -65,7 +65,7 @@ COVERED = {
     "docker.events": "test_docker_events",
     "etcd.registration": "test_registration_goes_on",  # in tests/etcd, with a real etcd
     "etcd.settings": "test_settings_watch_goes_on",  # in tests/etcd
-    # in tests/unit: one pass, no state
+    # in tests/unit: one pass, without state
     "docker.exec.end": "test_finite_work_is_restarted_until_it_returns",
 }
 
@@ -80,7 +80,7 @@ ERRORS = st.sampled_from(
 
 
 def faults_at(awaits: int) -> Any:
-    """Up to three faults within so many awaits."""
+    """Up to three faults within this many awaits."""
     return st.lists(st.tuples(st.integers(0, awaits), ERRORS), min_size=1, max_size=3)
 
 
@@ -290,7 +290,7 @@ def test_proxy_feed(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path, 
         )
         await p.until(lambda: running.ready)
 
-    # one await after the other, also before a spawned call runs
+    # one await after the other, including before a spawned call runs
     @example(chosen=[(0, ValueError)] * 6)
     @given(chosen=faults_at(6))
     @examples(15)

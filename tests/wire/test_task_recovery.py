@@ -1,4 +1,4 @@
-"""Recovery of an agent's link from failures at either end, and what operators see of a failing
+"""Recovery of an agent's link from failures on either side, and what operators see of a failing
 task."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["manager"]  # a fixture
 async def test_agent_whose_report_fails_connects_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the sender, the stream would stay open and the agent would stay silent."""
+    """Without the sender, the stream would stay open and the agent silent."""
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
     made = 0
     report = Agent.report
@@ -50,7 +50,7 @@ async def test_agent_whose_report_fails_connects_again(
 async def test_report_that_cannot_be_applied_ends_the_stream(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent sees that, and connects again. Other agents are not affected."""
+    """The agent notices that and reconnects. Other agents are not affected."""
     apply = ReportStore.apply
     applied = 0
 

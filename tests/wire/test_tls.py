@@ -1,4 +1,4 @@
-"""TLS of the REST API and the OpenAI API: configured files, the own CA, renewal, and clients'
+"""TLS for the REST API and the OpenAI API: configured files, our own CA, renewal, and clients'
 trust."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def listening(tls: ServerTls, limits: ConnectionLimits) -> AsyncIterator[i
 
 
 async def served_certificate(port: int, home: Path) -> bytes:
-    """The certificate of a verified connection, in DER."""
+    """The certificate from a verified connection, in DER."""
     context = ssl.create_default_context(cafile=home / AUTHORITY)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)

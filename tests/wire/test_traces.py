@@ -1,4 +1,4 @@
-"""Export of traces: what a collector that is slow, or is not there, costs the process."""
+"""Trace export: what a slow or absent collector costs the process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def test_a_collector_that_is_stuck_does_not_grow_memory(
 
         received = len(collector.spans())
 
-    # What was under way, and what waited; the thread may have taken more than one batch before it
-    # was stuck.
+    # The batches in progress, and those waiting; the thread may have taken more than one batch
+    # before it got stuck.
     assert 0 < received <= QUEUE + 2 * BATCH
 
 

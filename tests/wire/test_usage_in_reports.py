@@ -1,4 +1,4 @@
-"""Usage of an agent that goes with its reports."""
+"""An agent's usage, sent with its reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INFO = AgentInfo(
 
 
 class Link:
-    """One that reports nothing for a minute unless it is asked to."""
+    """An agent that reports nothing for a minute unless asked."""
 
     def __init__(self, manager: h.FakeManager) -> None:
         self.manager = manager
@@ -49,7 +49,7 @@ class Link:
         return UsageReport(AGENT, "incarnation", cpu=self.cpu, memory=0)
 
     async def is_connected(self) -> None:
-        """The manager takes usage in reports, and the link has nothing to report."""
+        """The manager accepts usage in reports, and the link has nothing to report."""
         self.manager.tell(heartbeat_ms=100)
         self.manager.order()
         async with asyncio.timeout(20):

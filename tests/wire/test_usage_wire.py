@@ -61,8 +61,8 @@ async def test_usage_of_a_session_reaches_the_manager(
         lines: list[SessionUsage] = []
 
         async def measured() -> bool:
-            """Approximate: the counters and their time are read one after the other, and a busy
-            machine may come between them. The next measurement is another one."""
+            """Approximate, because the counters and their time are read one after the other, and a
+            busy machine may delay the second read. The next measurement differs."""
             lines[:] = await client.sessions.top(sort="gpu")
             latest = lines[0].latest if lines else None
             return latest is not None and 1300 < latest.cpu < 1700 and 800 < (latest.rx or 0) < 1200
