@@ -1,4 +1,4 @@
-"""How jobs that run our program end: at the walltime, by themselves, and through others."""
+"""Endings of jobs that run our program: at the walltime, by themselves, and through others."""
 
 from __future__ import annotations
 

@@ -34,8 +34,9 @@ from moorage.sdk import Client
 
 TOKEN = "link-secret"
 _STREAMS = itertools.count(1)
-# How long an agent may be silent, twice. Agents in tests report on request, and on a busy machine
-# that may take a while. Tests of their loss set two seconds.
+# How long until a silent agent is SUSPECT, and as long again until it is LOST. Agents in tests
+# report on request, and on a busy machine that may take a while. Tests of their loss set two
+# seconds.
 GRACE_S = 60.0
 INFO = AgentInfo(
             AgentId("node-1"), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),

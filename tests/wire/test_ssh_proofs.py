@@ -26,7 +26,7 @@ LOGIN = "vision/dev"
 
 
 class Command:
-    """One that ended at once."""
+    """A command that ended at once."""
 
     end = ExecEnd(exit_code=0)
 

@@ -1,4 +1,4 @@
-"""How the calls of revoked peers end."""
+"""Termination of revoked peers' calls."""
 
 from __future__ import annotations
 

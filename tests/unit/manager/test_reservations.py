@@ -1,5 +1,4 @@
-"""Reservations by example: when capacity becomes free, which sessions may start before that, and
-which cannot be helped."""
+"""Reservations by example: their start, and sessions that may start ahead or cannot be helped."""
 
 from __future__ import annotations
 
@@ -110,7 +109,7 @@ def test_reservations_of_an_overdue_session(
     agents: Sequence[AgentState], item: Pending, expected: list[tuple[list[str], int | None]]
 ) -> None:
     options = {"max_bypasses": 1, "max_skip_age": HOUR}
-    for _ in range(2):  # it is known from then on what an agent's work frees when
+    for _ in range(2):  # then it is known what an agent's work frees, and when
         assert reserved(make_plan(agents, [item], **options)).get("s", []) == expected
     assert reserved(incrementally(agents, [item], **options)).get("s", []) == expected
 
@@ -290,8 +289,7 @@ def pair(name: str, **fields: Any) -> Pending:
 def test_two_overdue_sessions_have_agents_of_their_own(
     make: Any, each: int, ends: int | None
 ) -> None:
-    """If both held an agent, it would start one of them, and the other would have waited in
-    vain."""
+    """If both held an agent, it would start one of them, and the other would wait in vain."""
     agents = [
         replace(started(name, n), labels={"zone": "x"})
         if ends is None
@@ -454,8 +452,7 @@ def test_overdue_sessions_go_first_in_the_order_of_their_age(hol: str, strategy:
 
 @pytest.mark.parametrize("hol", ["strict", "skip", "backfill"])
 def test_head_that_nobody_can_help_blocks_nobody(hol: str) -> None:
-    """It names an agent with a service. The next one inherits its rights: it is counted as
-    overtaken."""
+    """It names an agent with a service. The next one inherits its rights: it is overtaken."""
     services = busy("full", None, endpoint_id=EndpointId("e"))
     pending = [
         session("hopeless", 4, designated=frozenset({"full"})),

@@ -1,4 +1,4 @@
-"""Whether replicas answer: which ones fail all tenants, judged by the results of requests."""
+"""Replicas that answer, and replicas that fail all tenants, judged by the results of requests."""
 
 from __future__ import annotations
 
