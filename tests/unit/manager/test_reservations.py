@@ -452,7 +452,8 @@ def test_overdue_sessions_go_first_in_the_order_of_their_age(hol: str, strategy:
 
 @pytest.mark.parametrize("hol", ["strict", "skip", "backfill"])
 def test_head_that_nobody_can_help_blocks_nobody(hol: str) -> None:
-    """It names an agent with a service. The next one inherits its rights: it is overtaken."""
+    """It names an agent with a service. The next one inherits its rights: it is counted as
+    overtaken."""
     services = busy("full", None, endpoint_id=EndpointId("e"))
     pending = [
         session("hopeless", 4, designated=frozenset({"full"})),
