@@ -20,19 +20,19 @@ from moorage.common.model.errors import MoorageError
 # Name of the copied file or directory in the tar stream.
 ROOT = "copy"
 _CHUNK_BYTES = 256 * 1024
-# Bytes that tarfile may read for one header: it keeps long names, pax records and sparse maps in
-# memory.
+# Maximum number of bytes that tarfile reads for one header: it keeps long names, pax records and
+# sparse maps in memory.
 _HEADER_BYTES = 256 * 1024
 _PATH_BYTES = 4096
 _DEPTH = 128
-# Names and link targets of all entries, in characters.
+# Maximum total length of the names and link targets of all entries, in characters.
 _NAMES_CHARACTERS = 256 * 1024 * 1024
 _SKIPPED_SHOWN = 1000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeArchive(MoorageError):
-    """The stream contains more than the requested file or directory, or something else."""
+    """The stream contains more than the requested file or directory, or something different."""
 
     code = "unsafe-archive"
 
@@ -52,7 +52,8 @@ class CopyStats:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """Limits of a copy. ``size``: bytes of all files. ``entries``: files, directories and links."""
+    """Limits for a copy. ``size``: bytes of all files. ``entries``: files, directories and
+    links."""
 
     size: int
     entries: int = 1_000_000
@@ -62,7 +63,8 @@ Report = Callable[[int], None]
 
 
 def size_of(source: Path) -> int:
-    """Bytes of all files below ``source``; links are not followed. Raises ``OSError``."""
+    """Total size of all files below ``source``, in bytes; links are not followed. Raises
+    ``OSError``."""
     if not source.is_dir():
         return source.stat().st_size
 
@@ -71,7 +73,7 @@ def size_of(source: Path) -> int:
         for name in files:
             try:
                 total += os.lstat(os.path.join(folder, name)).st_size
-            except FileNotFoundError:  # deleted in the meantime
+            except FileNotFoundError:  # deleted since it was listed
                 continue
 
     return total
@@ -81,7 +83,7 @@ def pack(source: Path, sink: IO[bytes], report: Report) -> CopyStats:
     """Write ``source`` to ``sink``. If ``source`` is a link, its target is packed; links below it
     stay links.
 
-    ``report`` gets the bytes of each packed file. Raises ``OSError``.
+    ``report`` receives the number of bytes of each packed file. Raises ``OSError``.
     """
     copied = CopyStats()
     real = source.resolve(strict=True)
@@ -114,7 +116,7 @@ def parts_of(name: str, top: str) -> tuple[str, ...]:
     """Path of an entry below the copy; () is the copy itself. ``top``: the name of the requested
     path.
 
-    Raises ``UnsafeArchive`` for an entry outside of it.
+    Raises ``UnsafeArchive`` for an entry outside the copy.
     """
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     first, below = (parts[:1], parts[1:]) if top != "." else ((top,), parts)
@@ -130,9 +132,9 @@ def parts_of(name: str, top: str) -> tuple[str, ...]:
 def stays_inside(parts: tuple[str, ...], target: str) -> bool:
     """Return whether the link at ``parts`` below the copy points inside the copy.
 
-    Two dots may occur only at the beginning of the target. There they leave real directories,
-    because nothing is below a link; after a name they would leave the target of that name, which
-    may be a link, now or after another copy.
+    Two dots are allowed only at the beginning of the target. There they leave real directories,
+    because nothing is below a link. After a name, they would leave that name's target, which may be
+    a link, now or after another copy.
     """
     if target.startswith("/") or "\0" in target or not parts or not target:
         return False
@@ -151,7 +153,7 @@ def stays_inside(parts: tuple[str, ...], target: str) -> bool:
 
 
 class _HeaderGuard:
-    """The stream as tarfile reads it, with a limit on the bytes read between two entries."""
+    """The stream that tarfile reads, with a limit on the bytes read between two entries."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -177,8 +179,8 @@ def unpack(
     """Unpack a stream into ``into``, which must not exist and whose parent only this process writes
     to.
 
-    ``top`` as in ``parts_of``; "" takes the name of the first entry. Links are created last, so no
-    file is ever written through one. Raises ``OSError`` and ``UnsafeArchive``.
+    ``top`` is as in ``parts_of``; if it is empty, the first entry's name is used. Links are created
+    last, so no file is ever written through one. Raises ``OSError`` and ``UnsafeArchive``.
     """
     guard = _HeaderGuard(source)
     unpacking = _Unpacking(into, top, report, limits)
@@ -302,15 +304,15 @@ def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, report: Report) 
 def install(unpacked: Path, target: Path) -> None:
     """Move an unpacked copy to ``target``: directories merge, anything else replaces atomically.
 
-    ``target`` is a path without links, except for its last part: that one, and every link below it,
-    is replaced and never followed. Raises ``OSError``.
+    ``target`` is a path without links, except possibly in its last part. A link there, like every
+    link below it, is replaced and never followed. Raises ``OSError``.
     """
     with _directory(str(unpacked.parent)) as source, _directory(str(target.parent)) as into:
         move(source, unpacked.name, into, target.name or ".")
 
 
 def move(source: int, name: str, into: int, new: str) -> None:
-    """Like ``install``, from and to open directories. Raises ``OSError``."""
+    """Like ``install``, but between open directories. Raises ``OSError``."""
     arriving = _mode(source, name)
     present = _mode(into, new)
     if stat.S_ISDIR(arriving) and stat.S_ISDIR(present):

@@ -1,4 +1,4 @@
-"""Clock: the only module that asks the system for time, identifiers or randomness.
+"""The clock, the only module that asks the system for time, identifiers or randomness.
 
 Decisions and loops take a ``Clock`` as an argument, so tests and simulations control all three.
 """
@@ -20,12 +20,13 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never decreases. For durations within one process."""
+        """Seconds since an arbitrary start, never decreasing. Use it for durations within one
+        process."""
         ...
 
     def boottime(self) -> float:
-        """Seconds since the machine booted, suspended time included: the same for all its
-        processes."""
+        """Seconds since the machine booted, including suspended time. All its processes see the
+        same value."""
         ...
 
     def new_id(self) -> str:
@@ -50,7 +51,7 @@ def _uuid7(unix_ms: int, rand: int) -> str:
 
 
 class SystemClock:
-    """Clock of the operating system."""
+    """The operating system's clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -18,7 +18,8 @@ from moorage.common.aio.tasks import FAILURES
 def daemon_registry(component: str) -> CollectorRegistry:
     """Create a registry with the common metrics. ``component``: manager, agent or proxy.
 
-    Several components in one process have separate registries, and each shows the process.
+    Several components in one process have separate registries, and each includes the process
+    metrics.
     """
     registry = CollectorRegistry(auto_describe=True)
     build = Info("moorage_build", "Version of Moorage and of Python.", registry=registry)

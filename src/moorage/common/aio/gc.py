@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 
-# New objects before a collection of the youngest generation; CPython's default is 700. One request
-# allocates hundreds of objects, and reference counting frees nearly all of them. Cycles are
-# collected a little later.
+# New objects that trigger a collection of the youngest generation; CPython's default is 700. One
+# request allocates hundreds of objects, and reference counting frees nearly all of them. Only
+# cycles are collected a little later.
 YOUNG_THRESHOLD = 10_000
 
 

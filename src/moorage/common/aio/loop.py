@@ -15,7 +15,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_TICK
 from moorage.common.aio.supervisor import SupervisedTask
 
-# A failed tick is repeated with backoff, after the loop's interval at the latest, but no sooner
+# A failed tick is repeated with backoff: at the latest after the loop's interval, and no sooner
 # than this.
 _LEAST_BACKOFF_S = 0.5
 
@@ -23,8 +23,8 @@ _LEAST_BACKOFF_S = 0.5
 class Loop:
     """Calls ``tick`` every ``interval_s`` seconds (± 10 %), and immediately after ``nudge()``.
 
-    A tick that raises an exception is repeated after a pause. ``await loop.ticked()`` waits for the
-    end of the next complete tick (for tests). A tick may change the interval with
+    A tick that raises an exception is repeated after a pause. ``await loop.ticked()`` waits until
+    the next complete tick has ended (for tests). A tick may change the interval with
     ``repeat_after``.
 
     ``bursts``: changes come in bursts, so the loop pauses after a tick, and changes that arrive
@@ -55,7 +55,7 @@ class Loop:
         return self._task.failures if self._task is not None else 0
 
     def repeat_after(self, interval_s: float) -> None:
-        """From the next pause on."""
+        """Takes effect with the next pause."""
         self.interval_s = interval_s
 
     def nudge(self) -> None:

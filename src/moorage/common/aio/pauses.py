@@ -1,9 +1,9 @@
-"""Pauses under load: after each piece of work, so that items that arrive during the pause share the
-next one.
+"""Pauses under load, taken after each piece of work so that items that arrive during the pause
+share the next piece.
 
-A pause is proportional to the cost of the work, and bounded. At low load nobody notices it; under
-load batches grow, and so does throughput (decision 7). All pauses are defined here, and measured by
-one metric.
+A pause is proportional to the cost of the work, and bounded. It is not noticeable at low load;
+under load, batches grow, and so does throughput (decision 7). All pauses are defined here, and
+measured by one metric.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Pause:
         return min(max(self.factor * took_s, self.shortest_s), self.longest_s)
 
     def after(self, took_s: float, requested_s: float = 0.0) -> float:
-        """Seconds to pause now. ``requested_s``: the minimum that another component requests."""
+        """How many seconds to pause now. ``requested_s``: the minimum that another component
+        requests."""
         seconds = max(self.seconds(took_s), requested_s)
         PAUSED[self.name] += seconds
         return seconds
@@ -45,6 +46,6 @@ AFTER_REPORT = Pause("report", 10.0, 0.1, shortest_s=0.002)
 AFTER_EVENTS = Pause("events", 10.0, 0.25, shortest_s=0.01)
 # A proxy, between two copies of its route table on disk.
 AFTER_SAVE = Pause("save", 20.0, 30.0)
-# An agent whose reports wait in the manager: the manager requests a pause in proportion to the
+# An agent whose reports wait in the manager. The manager requests a pause in proportion to the
 # wait.
 ON_BACKLOG = Pause("report", 4.0, 0.4)

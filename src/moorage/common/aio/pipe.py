@@ -1,4 +1,4 @@
-"""Bounded queue that either end may close. A full pipe blocks its writer (backpressure)."""
+"""Bounded queue that either end can close. A full pipe blocks its writer (backpressure)."""
 
 from __future__ import annotations
 

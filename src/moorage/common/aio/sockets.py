@@ -1,4 +1,5 @@
-"""TCP: limits for vanished peers, resets, and this host's address on the route to another host."""
+"""TCP helpers: limits for vanished peers, resets, and this host's address on the route to another
+host."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _KEEPALIVE_PROBES = 3
 
 
 def keep_alive(connection: socket.socket | None) -> None:
-    """Detect that the peer vanishes without closing, even if nothing is sent; otherwise a read from
+    """Detect a peer that vanishes without closing, even if nothing is sent. Otherwise a read from
     it would wait indefinitely."""
     if (
         connection is not None
@@ -29,7 +30,7 @@ def keep_alive(connection: socket.socket | None) -> None:
 
 
 def keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
-    """Create a socket with keepalive, as ``socket_factory`` of a connector. ``address``: from
+    """Create a socket with keepalive. Serves as a connector's ``socket_factory``. ``address``: from
     ``getaddrinfo``."""
     family, kind, protocol, *_ = address
     connection = socket.socket(family=family, type=kind, proto=protocol)
@@ -38,9 +39,10 @@ def keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 def limit_unread(connection: socket.socket | None, seconds: float) -> None:
-    """Break the connection when its peer has not accepted sent data for this long; 0: never.
+    """Break the connection when its peer has not accepted sent data for this long; 0 means never.
 
-    The system does this, so that no write needs a timer. Unix sockets have no such limit."""
+    The operating system enforces this, so no write needs a timer. Unix sockets have no such
+    limit."""
     if connection is None or connection.family == socket.AF_UNIX:
         return
     if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -60,7 +62,7 @@ def reset(transport: asyncio.BaseTransport) -> None:
 def source_address(host: str, port: int) -> str | None:
     """This host's source address on the route to ``host``. None if there is no route.
 
-    Other hosts can most likely reach this one at that address as well.
+    Other hosts can most likely also reach this host at that address.
     """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

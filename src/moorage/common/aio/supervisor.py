@@ -1,9 +1,9 @@
 """Supervisor for the tasks that a process depends on: a task that fails is restarted with backoff.
 
-No supervised task ends with only a log line. Every unrequested end of its work is a failure: an
-exception, a return of work that has no end, and a ``CancelledError`` that came out of an awaited
-future or call rather than from a cancellation of the task. If the supervisor itself fails, the
-process exits with ``EXIT_CODE``, so that the service manager restarts it.
+No supervised task ends with only a log line. It has failed whenever its work ends unrequested: with
+an exception, with a return from work that should never end, or with a ``CancelledError`` that came
+out of an awaited future or call rather than from a cancellation of the task. If the supervisor
+itself fails, the process exits with ``EXIT_CODE``, so that the service manager restarts it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = structlog.get_logger("moorage.supervisor")
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
-# Longest pause while another service, such as Postgres, is unavailable: that is not a failure of
+# Longest pause while another service, such as Postgres, is unavailable. This is not a failure of
 # the task.
 OUTAGE_PAUSE_S = 2.0
 # Failures in a row after which a task counts as failing repeatedly.
@@ -30,7 +30,7 @@ FAILING_AFTER = 3
 STEADY_S = 60.0
 # A step that has not ended after this time counts as hanging.
 HANGING_S = 300.0
-# After the first failures in a row, a failure is logged once in this time.
+# After the first failures in a row, at most one failure per this interval is logged.
 LOG_EVERY_S = 60.0
 EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 
@@ -38,15 +38,16 @@ _tasks: set[SupervisedTask] = set()
 
 
 class EndedUnexpectedly(Exception):
-    """Work without an end has returned."""
+    """Work that should never end has returned."""
 
 
 class SupervisedTask:
-    """``run`` as a task that is restarted when it fails, until ``close``.
+    """Runs ``run`` as a task that is restarted when it fails, until ``close``.
 
-    ``name`` is a label of metrics, so there must be few values; ``key`` distinguishes tasks of the
-    same name in the log. ``run`` must be able to continue after a failure at any point. It never
-    returns unless ``finite``: then a return ends the task. ``longest_pause_s`` bounds the backoff.
+    ``name`` is a metric label, so it must have few values; ``key`` distinguishes tasks of the same
+    name in the log. ``run`` must be able to continue after a failure at any point. It never returns
+    unless the task is ``finite``; then a return ends the task. ``longest_pause_s`` bounds the
+    backoff.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class SupervisedTask:
         self._longest_pause_s = longest_pause_s
         self._loop = asyncio.get_running_loop()
 
-        # Consecutive failed attempts: all of them, and those that no outage explains.
+        # Consecutive failed attempts: the total, and those not explained by an outage.
         self._attempts = 0
         self._failures_in_a_row = 0
         self._started_at: float | None = None
@@ -90,7 +91,7 @@ class SupervisedTask:
         await cancel_and_wait(self._task)
 
     def begin_step(self) -> None:
-        """Begin a step of the work. ``end_step`` must follow within ``HANGING_S``."""
+        """Start a step of the work. ``end_step`` must follow within ``HANGING_S``."""
         self._step_began_at = self._loop.time()
 
     def end_step(self) -> None:
@@ -100,7 +101,7 @@ class SupervisedTask:
 
     @property
     def problem(self) -> str:
-        """Why the task does not work at present; "" while it works, or has failed only once or
+        """Why the task does not work at present; empty while it works or has failed only once or
         twice."""
         now = self._loop.time()
         if self._step_began_at is not None and (hanging_s := now - self._step_began_at) > HANGING_S:
@@ -184,14 +185,15 @@ class SupervisedTask:
 
 
 def problems() -> dict[str, str]:
-    """Supervised tasks of this process that do not work at present, by name, with the reason."""
+    """This process's supervised tasks that do not work at present: the reason for each, by name."""
     found = {task.name: problem for task in _tasks if (problem := task.problem)}
     return dict(sorted(found.items()))
 
 
 def _exit_process(name: str, error: BaseException) -> None:
-    """Exit as in a crash, without cleanup: the next start recovers what runs."""
-    # Not through the log, which may itself have failed.
+    """Exit as in a crash, without cleanup. The next start recovers everything that is still
+    running."""
+    # This does not go through the log, which may itself have failed.
     os.write(
         2, f"moorage: the supervisor of task {name} failed: {error!r}; the process exits\n".encode()
     )

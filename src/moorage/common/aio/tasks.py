@@ -1,5 +1,5 @@
-"""Tasks that belong to a request, a connection or a caller: named, strongly referenced, failures
-logged.
+"""Tasks that belong to a request, a connection or a caller. They are named and strongly referenced,
+and their failures are logged.
 
 The code that spawns such a task waits for it and handles its failure. Work that the process depends
 on runs under ``common.aio.supervisor`` instead.
@@ -17,7 +17,8 @@ import structlog
 log = structlog.get_logger("moorage.tasks")
 T = TypeVar("T")
 _running: set[asyncio.Task[Any]] = set()
-# Failures of background tasks in this process: by name for supervised tasks, else under ``OTHER``.
+# Failures of background tasks in this process, by name for supervised tasks and under ``OTHER`` for
+# all others.
 FAILURES: Counter[str] = Counter()
 OTHER = "other"
 
@@ -48,16 +49,16 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
 
 
 def cancel_requested() -> bool:
-    """Whether somebody has cancelled the current task. Otherwise, a ``CancelledError`` comes from a
+    """Whether the current task has been cancelled. Otherwise, a ``CancelledError`` comes from a
     future or a call that the task awaited, and is a failure like any other."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def raise_if_cancelled() -> None:
-    """Raise ``CancelledError`` if somebody has cancelled the current task. For work that continues
-    after an error: a cancellation that arrives together with the end of a ``grpc.aio`` call may
-    surface as the error of the call, and nobody cancels twice."""
+    """Raise ``CancelledError`` if the current task has been cancelled. Use it in work that
+    continues after an error: a cancellation that arrives just as a ``grpc.aio`` call ends may
+    surface as the call's error, and no second cancellation follows."""
     if cancel_requested():
         raise asyncio.CancelledError
 

@@ -1,4 +1,4 @@
-"""Model catalogue: proven models, the memory that a model needs, and the GPUs that it fits."""
+"""Model catalogue: proven models, the memory that a model needs, and the GPUs that it fits on."""
 
 from moorage.common.catalog.architecture import Architecture, read_config
 from moorage.common.catalog.entries import CatalogModel, find_model, load_models

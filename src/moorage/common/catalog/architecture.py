@@ -1,4 +1,4 @@
-"""Architecture of a model: the numbers of its ``config.json`` that determine how much memory it
+"""Architecture of a model: the numbers in its ``config.json`` that determine how much memory it
 needs. Pure."""
 
 from __future__ import annotations
@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Bytes per parameter, by the names in `torch_dtype`.
+# Bytes per parameter, by the value of `torch_dtype`.
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
-# Bits per parameter of the linear layers, by `quant_method`, if the config contains no number.
+# Bits per parameter of the linear layers, by `quant_method`, used if the config does not contain
+# the number.
 _QUANTIZED_BITS = {
     "fp8": 8,
     "mxfp4": 4.25,
@@ -26,11 +27,11 @@ class UnknownArchitecture(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """``full_layers`` keep keys and values of the whole context, ``window_layers`` of the last
-    ``window`` tokens; layers with a state of fixed size count as neither. ``latent``: elements that
+    """``full_layers`` keep keys and values for the whole context, ``window_layers`` for the last
+    ``window`` tokens; layers with a fixed-size state count as neither. ``latent``: elements that
     MLA keeps per token and layer, 0 for other attention. ``parameters``: computed from the other
-    numbers. ``bits``: size of a parameter of a linear layer. ``context``: the maximum of tokens in
-    a sequence."""
+    numbers. ``bits``: size of a linear layer's parameter. ``context``: the maximum number of tokens
+    in a sequence."""
 
     full_layers: int
     window_layers: int
@@ -52,7 +53,7 @@ class Architecture:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of weights whose files are not known.
+        """Size of the weights in bytes, for a model whose files are not known.
 
         Quantisation leaves embeddings unchanged: the safetensors of AWQ, GPTQ and FP8 models keep
         `embed_tokens` and `lm_head` in the model's dtype."""
@@ -145,7 +146,7 @@ def _experts(text: Mapping[str, Any]) -> int:
 
 
 def _attention(text: Mapping[str, Any], hidden: int, heads: int) -> int:
-    """Parameters of one layer's attention, without biases and norms."""
+    """Number of parameters of one layer's attention, without biases and norms."""
     latent = _number(text, "kv_lora_rank", default=0)
     if not latent:
         kv_heads = _number(text, "num_key_value_heads", default=heads)
@@ -163,7 +164,8 @@ def _attention(text: Mapping[str, Any], hidden: int, heads: int) -> int:
 
 
 def _mlp(text: Mapping[str, Any], layers: int, hidden: int) -> int:
-    """Parameters of all gated MLPs, with the router and the experts of MoE layers."""
+    """Number of parameters of all gated MLPs, including the router and the experts of MoE
+    layers."""
     inner = _number(text, "intermediate_size", "n_inner", default=4 * hidden)
     experts = _experts(text)
     if not experts:

@@ -13,10 +13,10 @@ from moorage.common.catalog.memory import Sizes, element_bytes
 
 @dataclass(frozen=True, slots=True)
 class CatalogModel:
-    """Model that can be served. ``id``: id on the hub, or a path. ``source``: the source of its
-    numbers. ``weights``: bytes of the files that the engine loads. ``args``: required arguments of
-    its engine. ``gated``: its hub requires a token. ``smaller``: the entry to use if it does not
-    fit."""
+    """Model that can be served. ``id``: its id on the hub, or a path. ``source``: where its numbers
+    come from. ``weights``: size in bytes of the files that the engine loads. ``args``: arguments
+    that its engine requires. ``gated``: whether its hub requires a token. ``smaller``: the entry to
+    use if it does not fit."""
 
     id: str
     engine: str
@@ -30,14 +30,14 @@ class CatalogModel:
     note: str = ""
 
     def sizes(self, dtype: str = "") -> Sizes:
-        """Sizes of the model. ``dtype``: that of the KV cache; "": the model's."""
+        """Sizes of the model. ``dtype``: the KV cache's dtype; empty means the model's own."""
         return Sizes(
             self.architecture, self.weights, element_bytes(dtype or self.architecture.dtype)
         )
 
 
 def load_models() -> tuple[CatalogModel, ...]:
-    """All entries, in the order of the file: by family and size."""
+    """All entries in the order of the file, which is by family and size."""
     text = (Path(__file__).parent / "models.toml").read_text(encoding="utf-8")
     return tuple(_entry(fields) for fields in tomllib.loads(text)["model"])
 

@@ -1,5 +1,4 @@
-"""Choice of GPUs for a model: their number and nodes, tensor parallelism, dtype and context.
-Pure."""
+"""Choice of GPUs for a model: number, nodes, tensor parallelism, dtype and context. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +10,21 @@ from moorage.common.catalog import memory
 from moorage.common.catalog.architecture import Architecture
 from moorage.common.catalog.memory import GIB, Sizes
 
-# Without a wanted context, the fewest GPUs that leave room for a context of this length are chosen.
+# If no context is requested, the fewest GPUs that leave room for a context of this length are
+# chosen.
 USEFUL_CONTEXT = 8192
 _PARALLEL = (1, 2, 4, 8, 16)
 # GPUs whose compute capability is below 8.0 have no bfloat16 (CUDA C Programming Guide, table of
 # features).
 _WITHOUT_BFLOAT16 = ("V100", "T4", "P100", "P40", "P4", "TITAN", "RTX 20", "GTX", "QUADRO RTX")
-# GPUs to name when none here is large enough, by memory.
+# GPUs to suggest when none here is large enough, by memory.
 COMMON_GPUS = (("L4", 24), ("L40S", 48), ("A100 or H100", 80), ("H200", 141), ("B200", 192))
 
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """Healthy GPUs of one agent, in use or not: kind and memory of each. ``cores`` and ``mem``
-    (bytes): the offer of the agent."""
+    """One agent's healthy GPUs, in use or not, with the kind and memory of each. ``cores`` and
+    ``mem`` (in bytes): what the agent offers."""
 
     name: str
     gpus: tuple[tuple[str, int], ...]
@@ -34,7 +34,7 @@ class GpuNode:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Request of the user; 0 and "" leave the value to the choice."""
+    """The user's request; 0 and "" leave the value open."""
 
     context: int = 0
     tensor_parallel: int = 0
@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``nodes`` fit the model with this tensor parallelism and context. ``dtype``: "" for the
+    """The model fits on ``nodes`` with this tensor parallelism and context. ``dtype``: "" for the
     model's own. Sizes are per GPU, in bytes."""
 
     nodes: tuple[str, ...]
@@ -57,9 +57,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No node fits the model. ``needs``: GPUs that would, like ``2 x 80 GiB (A100 or H100)``.
-    ``least``: bytes that it needs on one GPU at the wanted context. ``context``: the longest that
-    fits here, 0 if none does."""
+    """The model fits on no node. ``needs``: GPUs on which it would fit, such as ``2 x 80 GiB (A100
+    or H100)``. ``least``: bytes that it needs on one GPU at the requested context. ``context``: the
+    longest context that fits here, 0 if none does."""
 
     needs: tuple[str, ...]
     least: int
@@ -67,9 +67,10 @@ class NoFit:
 
 
 def choose(sizes: Sizes, nodes: Sequence[GpuNode], wanted: Wanted = Wanted()) -> Choice | NoFit:
-    """Choose the fewest GPUs of one kind and node that fit the model, and all nodes with that many.
+    """Choose the fewest GPUs of one kind on one node that the model fits on, and all nodes that
+    have that many.
 
-    Without a wanted context, the model's own is used, or the longest that fits if it is at least
+    If no context is requested, the model's own is used, or the longest that fits if it is at least
     ``USEFUL_CONTEXT``. No more GPUs than needed are used: a second replica on them serves more
     requests than tensor parallelism does.
     """
@@ -138,13 +139,13 @@ def _counts(model: Architecture, wanted: Wanted) -> tuple[int, ...]:
 
 
 def _offers(node: GpuNode, count: int, sizes: Sizes, wanted: Wanted) -> list[tuple[int, int, str]]:
-    """Offers of the node: for each kind of GPU of which it has ``count``, the context that fits,
-    its memory and its name."""
+    """The node's offers. For each kind of GPU of which it has ``count``: the context that fits, the
+    GPU's memory and its name."""
     found = []
     for (kind, gpu_memory), number in Counter(node.gpus).items():
         if number >= count:
             context = memory.largest_context(sizes, gpu_memory, count)
-            # vLLM itself refuses a context beyond the model's own.
+            # vLLM itself refuses a context longer than the model's own.
             if context == sizes.architecture.context:
                 context = max(context, wanted.context)
 
@@ -154,14 +155,13 @@ def _offers(node: GpuNode, count: int, sizes: Sizes, wanted: Wanted) -> list[tup
 
 
 def _rounded(context: int, model: Architecture) -> int:
-    """Round down to a multiple of 1024, unless the context is the model's own or shorter than
-    that."""
+    """Round down to a multiple of 1024, unless the context is the model's own or below 1024."""
     return context if context >= model.context or context < 1024 else context // 1024 * 1024
 
 
 def sufficient(sizes: Sizes, wanted: Wanted = Wanted()) -> tuple[str, ...]:
-    """The fewest of each common GPU that fit the model, at most 8; the same number of larger GPUs
-    is omitted."""
+    """For each common GPU, the smallest number that the model fits on, at most 8. A larger GPU of
+    which the same number is needed is omitted."""
     needed = _needed(sizes.architecture, wanted)
     found = []
     for name, size in COMMON_GPUS:
@@ -172,7 +172,7 @@ def sufficient(sizes: Sizes, wanted: Wanted = Wanted()) -> tuple[str, ...]:
                 found.append((count, f"{count} x {size} GiB ({name})"))
                 break
 
-    # The same number of GPUs with more memory is not an alternative worth naming.
+    # The same number of GPUs with more memory is not an alternative worth suggesting.
     return tuple(
         text
         for index, (count, text) in enumerate(found)

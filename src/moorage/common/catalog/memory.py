@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from moorage.common.catalog.architecture import DTYPE_BYTES, Architecture
 
 GIB = 1024**3
-# Tokens of one block of the KV cache: vLLM's `--block-size` on GPUs.
+# Tokens in one block of the KV cache: vLLM's `--block-size` on GPUs.
 BLOCK = 16
-# Share of a GPU that vLLM uses: its `--gpu-memory-utilization`, in percent.
+# Share of a GPU's memory that vLLM uses: its `--gpu-memory-utilization`, in percent.
 USABLE_PERCENT = 90
-# CUDA context, NCCL buffers and CUDA graphs of one process.
+# Memory for one process's CUDA context, NCCL buffers and CUDA graphs.
 FIXED = GIB
-# From this memory on, vLLM's server batches 8192 tokens of up to 1024 sequences; below it, 2048
-# tokens of up to 256.
+# With at least this much memory, vLLM's server batches 8192 tokens of up to 1024 sequences; with
+# less, 2048 tokens of up to 256.
 _LARGE_GPU = 70 * GIB
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """``weights``: of all files that the engine loads. ``element``: bytes of an element of the KV
-    cache."""
+    """``weights``: total size of the files that the engine loads. ``element``: bytes per element of
+    the KV cache."""
 
     architecture: Architecture
     weights: int
@@ -33,22 +33,23 @@ class Sizes:
 
 
 def element_bytes(dtype: str) -> int:
-    """Bytes of an element of the KV cache in this dtype: `--kv-cache-dtype auto` is the model's.
-    vLLM serves float32 as float16 on GPUs (`--dtype auto`); fp8 has one byte."""
+    """Bytes per element of the KV cache in this dtype; `--kv-cache-dtype auto` is the model's. vLLM
+    serves float32 as float16 on GPUs (`--dtype auto`); fp8 takes one byte."""
     return 1 if dtype.startswith("fp8") else min(2, DTYPE_BYTES.get(dtype, 2))
 
 
 def kv_cache_bytes(
     model: Architecture, tokens: int, *, element: int = 2, tensor_parallel: int = 1
 ) -> int:
-    """Bytes of the KV cache of one sequence of ``tokens``, on each of ``tensor_parallel`` GPUs.
+    """Bytes that the KV cache of one sequence of ``tokens`` takes on each of ``tensor_parallel``
+    GPUs.
 
     Attention keeps a key and a value per KV head: 2 * layers * kv_heads * head_dim elements per
     token (Ainslie et al., "GQA", 2023). Tensor parallelism divides the KV heads, and replicates
-    them where there are fewer than GPUs (vLLM's `get_num_kv_heads`). MLA keeps one compressed
+    them if there are fewer heads than GPUs (vLLM's `get_num_kv_heads`). MLA keeps one compressed
     vector of kv_lora_rank + qk_rope_head_dim per token and layer (DeepSeek-V2, 2.1), which every
-    GPU has in full. Layers with a sliding window keep its tokens only (vLLM's hybrid KV cache). The
-    cache is made of whole blocks.
+    GPU has in full. Layers with a sliding window keep only the tokens in the window (vLLM's hybrid
+    KV cache). The cache consists of whole blocks.
     """
     per_layer = model.latent or 2 * math.ceil(model.kv_heads / tensor_parallel) * model.head_dim
     full = _blocks(min(tokens, model.context)) * model.full_layers
@@ -58,7 +59,7 @@ def kv_cache_bytes(
 
 
 def weights_bytes(sizes: Sizes, tensor_parallel: int) -> int:
-    """Bytes of the weights on each GPU. Linear layers, experts and embeddings are divided evenly
+    """Bytes of weights on each GPU. Linear layers, experts and embeddings are divided evenly
     (Megatron-LM); replicated parts, such as norms and routers, are less than 1 % and counted as
     working memory."""
     return math.ceil(sizes.weights / tensor_parallel)
@@ -68,10 +69,10 @@ def working_bytes(model: Architecture, gpu_memory: int, tensor_parallel: int) ->
     """Memory in addition to weights and KV cache: the peak of activations that vLLM measures with
     its largest batch.
 
-    The batch has 8192 tokens and 1024 sequences from 70 GiB of GPU memory on, else 2048 and 256
-    (vLLM's `get_batch_defaults` for its server). A token takes its hidden state four times in 16
-    bits (input, residual, attention, output) and the divided inner state of a gated MLP twice; a
-    sequence its logits in 32 bits, twice: as logits and as probabilities.
+    The batch has 8192 tokens and 1024 sequences with 70 GiB of GPU memory or more, and 2048 and 256
+    with less (vLLM's `get_batch_defaults` for its server). Each token takes its hidden state four
+    times in 16 bits (input, residual, attention, output) and the divided inner state of a gated MLP
+    twice. Each sequence takes its logits in 32 bits twice, as logits and as probabilities.
     """
     tokens, sequences = (8192, 1024) if gpu_memory >= _LARGE_GPU else (2048, 256)
     per_token = 2 * (4 * model.hidden + 2 * math.ceil(model.inner / tensor_parallel))
@@ -86,14 +87,14 @@ def free_for_cache(sizes: Sizes, gpu_memory: int, tensor_parallel: int) -> int:
 
 
 def largest_context(sizes: Sizes, gpu_memory: int, tensor_parallel: int) -> int:
-    """Maximum number of tokens of one sequence that fits, at most the model's own context; 0 if
+    """Maximum number of tokens in one sequence that fits, at most the model's own context; 0 if
     none fit. vLLM refuses to start if the cache has no room for one sequence of
     `--max-model-len`."""
     return context_in(sizes, free_for_cache(sizes, gpu_memory, tensor_parallel), tensor_parallel)
 
 
 def context_in(sizes: Sizes, free: int, tensor_parallel: int = 1) -> int:
-    """Maximum number of tokens of one sequence whose KV cache needs at most ``free`` bytes."""
+    """Maximum number of tokens in one sequence whose KV cache needs at most ``free`` bytes."""
     if free <= 0:
         return 0
 
@@ -110,8 +111,8 @@ def context_in(sizes: Sizes, free: int, tensor_parallel: int = 1) -> int:
 
 
 def allowed_parallelism(model: Architecture, tensor_parallel: int) -> bool:
-    """Whether vLLM allows this tensor parallelism: it divides attention heads evenly
-    (`verify_with_parallel_config`), and KV heads or copies of them."""
+    """Whether vLLM allows this tensor parallelism. It must divide the attention heads evenly
+    (`verify_with_parallel_config`), and likewise the KV heads or their copies."""
     if model.heads % tensor_parallel:
         return False
     return bool(

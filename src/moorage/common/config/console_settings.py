@@ -38,23 +38,24 @@ HttpsUrl = Annotated[str, AfterValidator(_check_url)]
 
 class ConsoleSettings(BaseModel):
     console_session_hours: Annotated[float, Field(gt=0, le=8760, allow_inf_nan=False)] = 12
-    """Longest duration of a console session; its user must then sign in again."""
+    """Longest duration of a console session; after that, its user must sign in again."""
     console_idle_minutes: Annotated[float, Field(ge=1, le=525_600, allow_inf_nan=False)] = 60
     """Time without user activity after which a console session ends. Requests that an open page
     sends by itself do not count."""
     oidc_issuer: HttpsUrl = ""
     """Issuer of an OpenID Connect provider whose users may sign in to the console, such as
-    https://id.example.com/realms/lab. Empty: none."""
+    https://id.example.com/realms/lab. Empty means none."""
     oidc_client_id: str = ""
-    """Client id of this installation at the provider."""
+    """This installation's client id at the provider."""
     oidc_client_secret: str | None = Field(None, repr=False)
-    """Client secret. None: a public client, which uses PKCE only. Also
+    """Client secret. None means a public client, which uses only PKCE. Also
     ``oidc_client_secret_file``."""
     oidc_label: Annotated[str, Field(max_length=60)] = "Single sign-on"
-    """Label of the console's button that leads to the provider."""
+    """Label of the console's sign-in button for the provider."""
     oidc_redirect_url: HttpsUrl = ""
-    """Redirect URL as registered at the provider: https://HOST/v1/session/oidc/callback. Empty:
-    derived from the address in the browser, for a manager without a web server in front of it."""
+    """Redirect URL as registered at the provider: https://HOST/v1/session/oidc/callback. If empty,
+    it is derived from the address in the browser, which works for a manager without a web server in
+    front of it."""
     oidc_scopes: tuple[Annotated[str, Field(pattern=r"^[!-~]+$")], ...] = (
         "openid",
         "profile",
@@ -62,12 +63,11 @@ class ConsoleSettings(BaseModel):
     )
     """Scopes to request; the first is ``openid``."""
     oidc_groups_claim: str = "groups"
-    """Claim that lists the groups of a user."""
+    """Claim that lists a user's groups."""
     oidc_rules: tuple[Annotated[str, AfterValidator(_check_rule)], ...] = ()
     """Rules that assign roles: ``group:NAME = PROJECT:ROLE``, ``domain:example.com = PROJECT:ROLE``
     (verified e-mail addresses), ``group:NAME = auditor`` or ``= admin``. Anybody who matches a rule
-    becomes a user at the first sign-in. None: only people whom an administrator has linked to a
-    user may sign in."""
+    becomes a user at the first sign-in. Without rules, only people whom an administrator has linked
+    to a user may sign in."""
     oidc_ca: Path | None = None
-    """CA certificates in PEM that are trusted for the provider, in addition to those of the
-    system."""
+    """CA certificates in PEM that are trusted for the provider, in addition to the system's."""

@@ -1,4 +1,4 @@
-"""Database settings of the manager other than the URL."""
+"""The manager's database settings other than the URL."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class DatabaseSettings(BaseModel):
     database_synchronous_commit: Literal[
         "server", "on", "remote_apply", "remote_write", "local"
     ] = "server"
-    """When a write is acknowledged: ``local``: after the primary has it on disk; ``remote_write``,
+    """When a write is acknowledged. ``local``: after the primary has it on disk. ``remote_write``,
     ``on``, ``remote_apply``: after a synchronous standby also has it in memory, on disk, or
-    visible. ``server``: as Postgres is configured. Writes that are repeated anyway, such as
+    visible. ``server``: as configured in Postgres. Writes that are repeated anyway, such as
     heartbeats, never wait."""
     database_target_session_attrs: Literal["read-write", "primary"] = "read-write"
     """Which of several hosts in ``dsn`` is used: the one that accepts writes, or the ``primary``.

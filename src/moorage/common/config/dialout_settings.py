@@ -22,8 +22,8 @@ class ReachSettings(BaseModel):
 
 class DialOutSettings(BaseModel):
     dialout_listen: Address | None = None
-    """Address for connections of agents that proxies cannot reach, such as 0.0.0.0:8802. Worker N
-    listens on the port plus N. None: off."""
+    """Address for connections from agents that proxies cannot reach, such as 0.0.0.0:8802. Worker N
+    listens on this port plus N. None disables it."""
     dialout_address: Address | None = None
-    """Address at which agents reach ``dialout_listen``. None: the same address, with 0.0.0.0
+    """Address at which agents reach ``dialout_listen``. None means the same address, with 0.0.0.0
     replaced by this host's address on the route to the manager."""

@@ -12,7 +12,7 @@ def is_etcd(value: str) -> bool:
 
 
 def endpoints_of(value: str) -> tuple[str, ...]:
-    """The URLs of the endpoints in ``value``. Raises ``ValueError`` for any other form."""
+    """Return the URLs of the endpoints in ``value``. Raises ``ValueError`` for any other form."""
     text = value.strip()
     for prefix, scheme in _SCHEMES.items():
         if text.startswith(prefix):
@@ -35,7 +35,7 @@ def check_etcd_address(value: str) -> str:
 
 
 def check_manager_addresses(value: str) -> str:
-    """Check addresses of managers, or of the etcd in which they are registered."""
+    """Check the addresses of managers, or of the etcd in which they are registered."""
     if is_etcd(value):
         endpoints_of(value)
     else:

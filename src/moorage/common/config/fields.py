@@ -1,4 +1,4 @@
-"""Types of settings shared by several sections."""
+"""Setting types that several sections share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Configuration loader: settings from flags, environment and file, each with its origin.
 
-Precedence: flags, environment, file, etcd, default.
+The precedence is flags, environment, file, etcd, default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from moorage.common.config.sites import SECRET, redacted, site_agents
 from moorage.common.config.telemetry_settings import STANDARD_VARIABLES
 from moorage.common.model.errors import ConfigError, StartupError
 
-# Redacted in listings and messages. Each may also be read from a file: ``dsn_file`` in the
+# Redacted in listings and messages. Each can also be read from a file: ``dsn_file`` in the
 # configuration file, MOORAGE_MANAGER__DSN_FILE in the environment.
 SECRETS = frozenset(
     {
@@ -43,7 +43,7 @@ SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
 
 
 def _own_first(kind: type[Any]) -> dict[str, Any]:
-    """Fields of a section, with nested ones last, so that errors name the section's own fields
+    """A section's fields, with nested ones last so that errors name the section's own fields
     first."""
     fields: dict[str, Any] = kind.model_fields
     return dict(sorted(fields.items(), key=lambda field: field[0] not in kind.__annotations__))
@@ -61,8 +61,8 @@ _SECRET_FILE = f"agent.{SECRET}_file"
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
     """``origins`` maps every ``section.key`` to ``default``, ``etcd``, ``file PATH``, ``env NAME``
-    or ``flag --x``. ``sites``: the settings of each site's agent, by name; empty for one agent.
-    ``ignored``: why settings in etcd are ignored."""
+    or ``flag --x``. ``sites``: the settings of each site's agent, by name; empty for a single
+    agent. ``ignored``: why settings in etcd are ignored."""
 
     settings: Settings
     origins: dict[str, str]
@@ -99,11 +99,11 @@ def load(
 ) -> LoadedSettings:
     """Load all settings.
 
-    ``flags`` maps ``section.key`` to values, and ``options`` to the option that set one, if not
-    ``--set``. Environment variables are MOORAGE_SECTION__KEY, and MOORAGE_HOME for ``common.home``;
-    empty variables are ignored. The file is ``file``, else $MOORAGE_CONFIG, else moorage.toml in
-    the state directory, else /etc/moorage/moorage.toml; the last two are optional. ``shared``: the
-    JSON text of settings in etcd; invalid ones are ignored.
+    ``flags`` maps ``section.key`` to values; ``options`` maps it to the option that set it, if that
+    was not ``--set``. Environment variables are MOORAGE_SECTION__KEY, and MOORAGE_HOME for
+    ``common.home``; empty variables are ignored. The file is ``file``, otherwise $MOORAGE_CONFIG,
+    otherwise moorage.toml in the state directory, otherwise /etc/moorage/moorage.toml; the last two
+    are optional. ``shared``: the JSON text of settings in etcd; invalid ones are ignored.
 
     Raises: ConfigError: with the setting, the value, its origin and the allowed values.
     """
@@ -184,21 +184,22 @@ def resolve_home(settings: Settings) -> Path:
 
 
 def link_token(settings: Settings, home: Path, clock: Clock) -> str:
-    """Return the configured link token, or the one stored in ``home``, generated at first use."""
+    """Return the configured link token, or the one stored in ``home``, which is generated at first
+    use."""
     return settings.common.link_token or load_or_create_secret(
         "common.link_token", home / "link-token", clock
     )
 
 
 def load_or_create_secret(name: str, path: Path, clock: Clock) -> str:
-    """Return the secret in ``path``, generated at first use. ``name``: the setting, for error
-    messages."""
+    """Return the secret in ``path``, which is generated at first use. ``name``: the setting, for
+    error messages."""
     if not path.exists():
         mine = path.with_name(f".{path.name}.{clock.new_id()}")
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{clock.secret()}\n")
             file.flush()
-            os.fsync(file.fileno())  # data that it encrypts may be committed soon
+            os.fsync(file.fileno())  # data encrypted with it may be committed soon
 
         try:
             # unlike rename, this keeps a secret that another process created first
@@ -260,7 +261,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
             right = f"MOORAGE_{single[variable].replace('.', '__').upper()}"
             raise ConfigError(f"{variable} is not a setting", next_step=f"did you mean {right}?")
         else:
-            continue  # variables of the command line, and those that agents set for kernels
+            continue  # variables that the command line reads, and those that agents set for kernels
 
         _add(given, name, value=value, origin=f"env {variable}", base=Path.cwd())
 
@@ -331,7 +332,7 @@ def _check_shareable(name: str) -> None:
 
 
 def _add(given: dict[str, _Given], name: str, value: Any, origin: str, *, base: Path) -> None:
-    """Validate and add one value. Secrets in files are read, relative to ``base``."""
+    """Validate and add one value. Secrets in files are read from paths relative to ``base``."""
     if (secret := name.removesuffix("_file")) in SECRETS and secret != name:
         path = base / Path(str(value)).expanduser()
         if name in _ALL_KEYS:
@@ -355,8 +356,8 @@ def _add(given: dict[str, _Given], name: str, value: Any, origin: str, *, base: 
 
 
 def _read_site_secrets(sites: Any, base: Path) -> Any:
-    """Replace ``heappe_secret_file`` of each site. Values that are not tables of tables are left to
-    the validation."""
+    """Replace ``heappe_secret_file`` of each site. Values that are not tables of tables are left
+    for validation to reject."""
     if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
         return sites
 

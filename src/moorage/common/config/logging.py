@@ -15,13 +15,13 @@ import structlog
 
 from moorage.common.telemetry.log_context import LOG_SUBJECT
 
-# Component that a line comes from: that of the process, or the part of ``moorage up``.
+# Component that a line comes from: the process's own, or the one within ``moorage up``.
 Component: TypeAlias = Literal["manager", "agent", "proxy", "up", "cli"]
 _OWN_NAMES: Final = ("agent", "manager", "proxy")
 
 
 class _NamedLogger(structlog.PrintLogger):
-    """Logger that writes to stderr. ``name``: the module that logs, such as
+    """Logger that writes to stderr. ``name``: the logging module, such as
     ``moorage.agent.kernel.task``."""
 
     def __init__(self, name: str = "moorage") -> None:
@@ -41,7 +41,7 @@ def setup(
 ) -> None:
     """Configure structlog and the standard library's loggers. Call once per process.
 
-    ``component``: the kind of process, which each line of JSON contains.
+    ``component``: the kind of process, which every JSON line includes.
     """
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -91,8 +91,7 @@ def _add_source(
 def _add_subject(
     logger: Any, method: str, event: structlog.types.EventDict
 ) -> structlog.types.EventDict:
-    """Add the fields that describe the subject of the task. Fields of the line itself take
-    precedence."""
+    """Add the fields that describe the task's subject. The line's own fields take precedence."""
     if (subject := LOG_SUBJECT.get()) is not None:
         for name, value in subject.log_fields().items():
             if value:
@@ -101,7 +100,7 @@ def _add_subject(
 
 
 def component_of(name: str, process: Component) -> str:
-    """Component of the logger ``name`` in a process: `moorage up` runs all components in one
+    """Component that the logger ``name`` belongs to; `moorage up` runs all components in one
     process."""
     package, _, rest = name.partition(".")
     part = rest.partition(".")[0]

@@ -1,6 +1,6 @@
 """Required settings of runtimes that submit jobs to a site.
 
-Agents import this module: it needs no pydantic.
+Agents import this module, so it does not use pydantic.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ def missing_for_heappe(settings: AgentSettings) -> list[str]:
     return [name for name in names if not getattr(settings, name)]
 
 
-# The missing settings by ``RuntimeTraits.settings``.
+# The missing settings, according to ``RuntimeTraits.settings``.
 MISSING: Mapping[str, Callable[[AgentSettings], list[str]]] = {"heappe_": missing_for_heappe}

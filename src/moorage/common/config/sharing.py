@@ -2,8 +2,8 @@
 others. Pure.
 
 Users who can write to etcd are not administrators of the hosts. So a shared setting decides how
-much, how long and how often, but never what runs, what is read, who is admitted or whom a daemon
-trusts. A setting that is in neither table is refused, and fails a test.
+much, how long and how often. It never decides what runs, what is read, who is admitted or whom a
+daemon trusts. A setting that is in neither table is refused, and a test fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of agents that submit jobs to a site: parts of the section ``agent``."""
+"""Settings for agents that submit jobs to a site. They are part of the section ``agent``."""
 
 from __future__ import annotations
 
@@ -9,44 +9,45 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class SlurmSettings(BaseModel):
-    """Settings of the runtime ``slurm``. A resource group of kind hpc overrides partition, account,
-    QOS and walltime."""
+    """Settings for the runtime ``slurm``. A resource group of kind hpc overrides partition,
+    account, QOS and walltime."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     slurm_max_jobs: Annotated[int, Field(ge=1, le=100_000)] = 10
-    """Maximum number of this agent's jobs that wait or run at the site concurrently."""
+    """Maximum number of this agent's jobs that wait or run at the site at the same time."""
     slurm_work_dir: Annotated[str, Field(pattern=r"^(/.*)?$")] = ""
-    """Directory for the files of jobs, shared by the login node and the compute nodes. Empty:
-    ``jobs`` in the agent's state directory."""
+    """Directory for job files, shared by the login node and the compute nodes. Empty means ``jobs``
+    in the agent's state directory."""
     slurm_partition: str = ""
-    """Partition of jobs. Empty: the default of the site."""
+    """Partition for jobs. Empty means the site's default."""
     slurm_account: str = ""
-    """Account that jobs are billed to. Empty: the default of the user."""
+    """Account that jobs are billed to. Empty means the user's default."""
     slurm_qos: str = ""
-    """QOS of jobs. Empty: the default of the site."""
+    """QOS for jobs. Empty means the site's default."""
     slurm_walltime_s: Annotated[float, Field(ge=0, le=31_536_000)] = 0
-    """Walltime of jobs, rounded up to minutes. 0: the default of the partition."""
+    """Walltime of jobs, rounded up to minutes. 0 means the partition's default."""
     slurm_options: tuple[str, ...] = ()
-    """Further options of sbatch for all jobs, such as ``--reservation=NAME``."""
+    """Further sbatch options for all jobs, such as ``--reservation=NAME``."""
     slurm_setup: str = ""
     """Shell lines that run in each job before its program, such as ``module load CUDA/12.4``."""
     slurm_python: str = ""
-    """Python 3.7 or later on the compute nodes, for the launcher of jobs. Empty: the path of the
+    """Python 3.7 or later on the compute nodes, for the job launcher. Empty means the path of the
     agent's own interpreter."""
     slurm_commands: str = ""
-    """Directory with sbatch, squeue, scancel and sinfo. Empty: search PATH."""
+    """Directory with sbatch, squeue, scancel and sinfo. If empty, PATH is searched."""
     slurm_conf: Annotated[str, Field(pattern=r"^(/.*)?$")] = ""
-    """Configuration file of Slurm (SLURM_CONF), for a login node of several clusters. Empty: the
-    default of the node."""
+    """Slurm's configuration file (SLURM_CONF), for a login node that serves several clusters. Empty
+    means the node's default."""
     slurm_poll_s: Annotated[float, Field(ge=0.1, le=600)] = 10
-    """Interval in seconds of squeue, one call for all jobs."""
+    """Interval of squeue calls in seconds; one call covers all jobs."""
     slurm_heartbeat_timeout_s: Annotated[float, Field(ge=0)] = 1800
-    """Seconds without a sign of life from this agent after which a job ends itself. 0: never."""
+    """Seconds without a sign of life from this agent after which a job ends itself. 0 means
+    never."""
 
 
 class HeappeSettings(BaseModel):
-    """Settings of the runtime ``heappe``. A resource group of kind hpc overrides project, cluster,
+    """Settings for the runtime ``heappe``. A resource group of kind hpc overrides project, cluster,
     node type, template and walltime, by the names that the site uses."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,7 +60,7 @@ class HeappeSettings(BaseModel):
     heappe_user: Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-. ]{0,50}$")] = ""
     """User name at HEAppE. Each agent needs its own, unless ``heappe_shared_account`` is set."""
     heappe_secret: Annotated[str | None, Field(max_length=16_000)] = None
-    """Password, or the token for ``bearer``."""
+    """Password, or token for ``bearer``."""
     heappe_secret_file: Path | None = None
     """File that contains the secret instead. It is read again when the site rejects the secret."""
     heappe_shared_account: bool = False
@@ -68,37 +69,36 @@ class HeappeSettings(BaseModel):
     heappe_project: str = ""
     """Accounting string of the project."""
     heappe_cluster: str = ""
-    """Cluster of jobs. Empty: the project's only cluster."""
+    """Cluster for jobs. Empty means the project's only cluster."""
     heappe_node_type: str = ""
-    """Node type of jobs. Empty: the only type that has the template."""
+    """Node type for jobs. Empty means the only type that has the template."""
     heappe_template: str = ""
-    """Command template that starts jobs; deploy/heappe contains it. Empty: the only template of the
-    node type."""
+    """Command template that starts jobs; deploy/heappe contains it. Empty means the node type's
+    only template."""
     heappe_walltime_s: Annotated[float, Field(ge=0, le=31_536_000)] = 0
-    """Walltime of jobs. 0: the longest that the node type allows."""
+    """Walltime of jobs. 0 means the longest that the node type allows."""
     heappe_max_jobs: Annotated[int, Field(ge=1, le=100_000)] = 10
-    """Maximum number of this agent's jobs that wait or run at the site concurrently. A HEAppE
+    """Maximum number of this agent's jobs that wait or run at the site at the same time. A HEAppE
     server has 100 tunnels for all its users, and each model uses one."""
     heappe_poll_s: Annotated[float, Field(ge=1, le=600)] = 40
-    """Interval of listing jobs, one call for all of them."""
+    """Interval at which jobs are listed; one call covers all of them."""
     heappe_heartbeat_timeout_s: Annotated[float, Field(ge=0)] = 3600
-    """Seconds without a request or a health check after which a serving job ends itself. 0:
+    """Seconds without a request or a health check after which a serving job ends itself. 0 means
     never."""
     heappe_unreachable_timeout_s: Annotated[float, Field(ge=0, le=604_800)] = 1800
     """How long a job is kept while its engine cannot be reached through the site and its walltime
-    lasts. Choose more than the restart of a login node takes. After it, the job is replaced. A job
-    also waits this long to be submitted while the site does not respond."""
+    lasts. Choose a longer time than a login node takes to restart. After that, the job is replaced.
+    A job also waits this long to be submitted while the site does not respond."""
 
 
 class CelerySettings(BaseModel):
-    """Settings of the runtime ``celery``."""
+    """Settings for the runtime ``celery``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     celery_app: str = ""
-    """Celery application whose tasks are called by sessions of the runtime celery, as in
-    ``celery -A``."""
+    """Celery application whose tasks sessions of the runtime celery call, as in ``celery -A``."""
     celery_workdir: str = ""
     """Directory of that application if it is not installed; it is added to the import path."""
     celery_python: str = ""
-    """Interpreter with Celery and the imports of the application. Empty: that of the agent."""
+    """Interpreter with Celery and the application's imports. Empty means the agent's."""

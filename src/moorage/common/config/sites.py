@@ -1,4 +1,4 @@
-"""Sites of one agent daemon: turns ``agent.sites`` into the settings of one agent per site. Pure.
+"""Sites of one agent daemon. Turns ``agent.sites`` into settings for one agent per site. Pure.
 
 The section ``agent`` supplies the settings that a site does not set.
 """
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 def site_agents(
     agent: AgentSettings, host_name: Callable[[], str] = socket.gethostname
 ) -> dict[str, AgentSettings]:
-    """Settings of each site's agent, by the name of the site. Raises ``ConfigError``."""
+    """Settings of each site's agent, by site name. Raises ``ConfigError``."""
     common = agent.model_dump(exclude={"sites"})
     found = {
         name: _site(name, given, common, f"{agent.id or host_name()}-{name}")
@@ -77,7 +77,7 @@ def _site(
                 else f"a site has {', '.join(_KEYS[:6])}, and all heappe_ and slurm_ settings",
             )
 
-    # The file with the secret of all sites does not apply to a site with its own secret.
+    # The secret file for all sites does not apply to a site with its own secret.
     own_secret = {f"{SECRET}_file": None} if SECRET in given else {}
     try:
         settings = AgentSettings.model_validate(
@@ -159,6 +159,6 @@ def _conflicts(
 
 
 def _account(settings: AgentSettings) -> tuple[str, str | None]:
-    """Identity of the agent for a server."""
+    """The agent's identity for a server."""
     url = settings.heappe_url.rstrip("/").lower()
     return url, settings.heappe_secret if settings.heappe_auth == "bearer" else settings.heappe_user

@@ -11,10 +11,10 @@ from moorage.common.config.fields import Address
 
 class SshSettings(BaseModel):
     ssh_listen: Address | None = None
-    """Address of SSH and SFTP, such as 0.0.0.0:2222. None: off. Requires the extra
+    """Address of SSH and SFTP, such as 0.0.0.0:2222. None disables them. Requires the extra
     ``moorage[ssh]``."""
     ssh_login_timeout_s: Annotated[float, Field(gt=0, le=600)] = 20
-    """Time that an SSH client has to log in."""
+    """Time limit for an SSH client to log in."""
     ssh_max_connections: Annotated[int, Field(ge=1)] = 500
     """Maximum number of SSH connections."""
     ssh_max_logins_per_address: Annotated[int, Field(ge=1)] = 10

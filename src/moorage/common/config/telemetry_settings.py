@@ -1,5 +1,5 @@
-"""Settings of OpenTelemetry traces, which are optional, and the standard variables that set them as
-well."""
+"""Settings for OpenTelemetry traces, which are optional, and the standard variables that also set
+them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STANDARD_VARIABLES = {
     "OTEL_SDK_DISABLED": "telemetry.disabled",
     "OTEL_TRACES_EXPORTER": "telemetry.exporter",
 }
-"""Variables of OpenTelemetry, and the corresponding settings. MOORAGE_TELEMETRY__* takes
+"""OpenTelemetry's variables, and the corresponding settings. MOORAGE_TELEMETRY__* takes
 precedence."""
 
 
@@ -56,7 +56,7 @@ class TelemetrySettings(BaseModel):
 
     endpoint: Url | None = None
     """Collector of OpenTelemetry traces, OTLP over HTTP, such as ``http://127.0.0.1:4318``;
-    ``/v1/traces`` is appended. None: no traces. Also OTEL_EXPORTER_OTLP_ENDPOINT."""
+    ``/v1/traces`` is appended. None means no traces. Also OTEL_EXPORTER_OTLP_ENDPOINT."""
     traces_endpoint: Url | None = None
     """Complete URL for traces, to which nothing is appended. Also
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT."""
@@ -64,9 +64,9 @@ class TelemetrySettings(BaseModel):
     """Headers for the collector, such as ``authorization=Bearer%20TOKEN,tenant=a``. Also
     OTEL_EXPORTER_OTLP_HEADERS, ``headers_file``."""
     protocol: Literal["http/protobuf"] = "http/protobuf"
-    """Protocol to the collector. Also OTEL_EXPORTER_OTLP_PROTOCOL."""
+    """Protocol used with the collector. Also OTEL_EXPORTER_OTLP_PROTOCOL."""
     service_name: str = ""
-    """Name of the service in traces. Empty: moorage-manager, moorage-agent, moorage-proxy. Also
+    """Service name in traces. Empty means moorage-manager, moorage-agent or moorage-proxy. Also
     OTEL_SERVICE_NAME."""
     sampler: Sampler = "parentbased_always_on"
     """Sampler, by its OpenTelemetry name. ``parentbased_``: follows the client's decision, if there
@@ -74,16 +74,16 @@ class TelemetrySettings(BaseModel):
     sampler_arg: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of traces that samplers with ``traceidratio`` record. Also OTEL_TRACES_SAMPLER_ARG."""
     accept_traceparent: bool = True
-    """Whether to continue traces of clients, by their ``traceparent`` header. Otherwise each
-    request starts a separate trace, and engines do not see the client's header."""
+    """Whether to continue clients' traces, by their ``traceparent`` header. Otherwise each request
+    starts a separate trace, and engines do not see the client's header."""
     disabled: bool = False
-    """Disable traces, whatever else is set. Also OTEL_SDK_DISABLED."""
+    """Whether to disable traces regardless of other settings. Also OTEL_SDK_DISABLED."""
     exporter: Literal["otlp", "none"] = "otlp"
     """``none``: no traces. Also OTEL_TRACES_EXPORTER."""
 
     @property
     def target(self) -> str | None:
-        """The URL that receives traces; None if they are off."""
+        """The URL that receives traces, or None if they are off."""
         if self.disabled or self.exporter == "none" or self.sampler == "always_off":
             return None
         if self.traces_endpoint is not None:

@@ -1,2 +1,2 @@
-"""Dial-out connections: an agent opens them to a proxy that cannot reach it; each carries many
+"""Dial-out connections. An agent opens them to a proxy that cannot reach it; each carries many
 streams."""

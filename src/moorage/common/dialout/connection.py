@@ -1,4 +1,4 @@
-"""Dial-out connection: carries streams over one connection, for either side."""
+"""Dial-out connection: carries many streams over one connection. Both sides use it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Factory = Callable[[], asyncio.Protocol]
 
 
 class DialoutConnection(asyncio.Protocol):
-    """``on_hello`` receives the peer's hello, ``on_open`` the number and port of a stream that it
-    opens, ``on_cancel`` the number of a stream that it no longer wants, ``on_lost`` the
-    connection's end. ``peer``: for logs."""
+    """``on_hello`` receives the peer's hello, ``on_open`` the number and port of a stream that the
+    peer opens, and ``on_cancel`` the number of a stream that it no longer needs. ``on_lost`` is
+    called when the connection ends. ``peer``: for logs."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class DialoutConnection(asyncio.Protocol):
         self._decoder = frames.FrameDecoder()
         self._streams: dict[int, StreamTransport] = {}
 
-        # Requested by us or by the peer, and not open yet.
+        # Requested by this side or by the peer, and not open yet.
         self._wanted: dict[
             int, tuple[Factory, asyncio.Future[tuple[StreamTransport, asyncio.Protocol]]]
         ] = {}
@@ -56,7 +56,7 @@ class DialoutConnection(asyncio.Protocol):
         self._silent_ticks = 0
 
     def name_peer(self, peer: str) -> None:
-        """It is connected to ``peer``: the name of its streams' other end."""
+        """The connection is established to ``peer``, the name of its streams' other end."""
         self.peer = peer
 
     @property
@@ -87,12 +87,13 @@ class DialoutConnection(asyncio.Protocol):
                 self.send(frames.frame(frames.RESET, number))
                 self._lingering.add(number)
             elif not opened.cancelled() and opened.exception() is None:
-                opened.result()[0].abort()  # it was opened, and its taker has just left
+                opened.result()[0].abort()  # it was opened, but its caller has just left
 
             raise
 
     def accept(self, number: int, protocol: asyncio.Protocol) -> StreamTransport | None:
-        """Connect the peer's stream to ``protocol``. None if the stream is no longer wanted."""
+        """Connect the peer's stream to ``protocol``. Returns None if the stream is no longer
+        needed."""
         if number not in self._asked:
             return None
         self._asked.discard(number)
@@ -107,7 +108,7 @@ class DialoutConnection(asyncio.Protocol):
             self.send(frames.frame(frames.RESET, number, reason.encode()[:500]))
 
     def tick(self) -> None:
-        """Call it every ``TICK_S`` seconds."""
+        """Must be called every ``TICK_S`` seconds."""
         self._silent_ticks += 1
         if self._silent_ticks > SILENT_TICKS:
             self.end("no data has arrived for too long")
@@ -115,13 +116,13 @@ class DialoutConnection(asyncio.Protocol):
             self.send(frames.frame(frames.PING))
 
     def end(self, why: str) -> None:
-        """Break the connection and all of its streams."""
+        """Break the connection and all its streams."""
         self.why = self.why or why
         if self.transport is not None:
             self.transport.abort()
 
     def refuse_peer(self, why: str) -> None:
-        """Send the reason to the peer, and close."""
+        """Send the reason to the peer and close the connection."""
         self.why = self.why or why
         self.send(frames.frame(frames.RESET, 0, why.encode()[:500]))
         if self.transport is not None:
@@ -135,7 +136,7 @@ class DialoutConnection(asyncio.Protocol):
         if len(parts) == 1:
             self.transport.write(parts[0])
         else:
-            # A header that is written by itself is a TLS record by itself, which costs more than
+            # A header written on its own becomes a TLS record of its own, which costs more than
             # this copy.
             self.transport.write(b"".join(parts))
 
@@ -180,7 +181,7 @@ class DialoutConnection(asyncio.Protocol):
         self.is_writable = True
         waiting = self._waiting
         while waiting and self.is_writable:
-            # One frame for each stream, so that none waits for all of another's data.
+            # One frame for each stream, so that no stream waits for all of another's data.
             stream = next(iter(waiting))
             del waiting[stream]
             if stream.send_queued():
@@ -201,7 +202,7 @@ class DialoutConnection(asyncio.Protocol):
             self.end(f"it sent {error}")
 
     def eof_received(self) -> None:
-        """Close on end of data: the connection ends in both directions."""
+        """Close at the end of the data. The connection ends in both directions."""
 
     def _receive(self, kind: int, number: int, payload: bytes) -> None:
         if not self.has_hello and kind not in (frames.HELLO, frames.RESET):

@@ -1,9 +1,9 @@
 """Frames of a dial-out connection. Pure.
 
-A frame is its kind (1 byte), the number of its stream (4) and the length of its payload (4),
-big-endian, and the payload. The proxy opens streams, with numbers that grow; the agent accepts or
-resets them. Each side may send ``WINDOW`` bytes of data on a stream, plus the amounts that the
-other side grants with ``CREDIT``.
+A frame consists of its kind (1 byte), the number of its stream (4) and the length of its payload
+(4), big-endian, followed by the payload. The proxy opens streams with increasing numbers; the agent
+accepts or resets them. Each side may send ``WINDOW`` bytes of data on a stream, plus the amounts
+that the other side grants with ``CREDIT``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-# Payloads: HELLO a JSON object (stream 0, the first frame of each side); OPEN the port (2 bytes);
-# RESET the reason in words; CREDIT the number of bytes (4). END ends the data of one direction.
+# Payloads: HELLO has a JSON object (stream 0, the first frame from each side), OPEN the port (2
+# bytes), RESET the reason in words, CREDIT the number of bytes (4). END ends the data in one
+# direction.
 HELLO, OPEN, OPENED, DATA, END, RESET, CREDIT, PING, PONG = range(9)
 WINDOW: Final = 1024 * 1024
 MAX_DATA: Final = 64 * 1024
@@ -26,7 +27,7 @@ Frame = tuple[int, int, bytes]
 
 
 class BadFrame(Exception):
-    """The peer sent something that is not a frame or is not allowed now."""
+    """The peer sent something that is not a frame, or a frame that is not allowed at this point."""
 
 
 def header(kind: int, stream: int, length: int) -> bytes:
@@ -46,7 +47,7 @@ def open_port(stream: int, port: int) -> bytes:
 
 
 def credit_of(payload: bytes) -> int:
-    """Bytes that a CREDIT frame grants. Raises ``BadFrame``."""
+    """Number of bytes that a CREDIT frame grants. Raises ``BadFrame``."""
     return _number(_CREDIT, payload)
 
 
@@ -62,12 +63,12 @@ def _number(form: struct.Struct, payload: bytes) -> int:
 
 
 class FrameDecoder:
-    """Splits incoming data into frames. Payload data is passed on as it arrives: one frame of it
-    may become several."""
+    """Splits incoming data into frames. Payload data is passed on as it arrives, so one frame may
+    become several."""
 
     def __init__(self) -> None:
         self._buffer = b""
-        # of the data that is arriving
+        # of the data frame that is arriving
         self._stream = 0
         self._left = 0
 

@@ -1,4 +1,4 @@
-"""Streams of a dial-out connection: each is an asyncio transport, for protocols written for TCP."""
+"""Streams of a dial-out connection. Each is an asyncio transport, for protocols written for TCP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from moorage.common.dialout import frames
 
-# Bytes that a stream buffers before it pauses its writer, and before the writer may continue.
+# Bytes buffered by a stream at which it pauses its writer, and below which the writer may continue.
 _HIGH = 64 * 1024
 _LOW = 16 * 1024
 
@@ -25,14 +25,15 @@ class Carrier(Protocol):
         ...
 
     def release(self, number: int, *, lingers: bool) -> None:
-        """Release a stream that has ended here. ``lingers``: the peer may not know."""
+        """Release a stream that has ended on this side. ``lingers``: the peer may not know that it
+        has ended."""
         ...
 
 
 class StreamTransport(asyncio.Transport):
-    """``close`` sends what was written and ends the stream, ``abort`` resets it: its peer gets
-    ``ConnectionResetError``. A protocol that pauses reading stops its peer after ``frames.WINDOW``
-    bytes."""
+    """``close`` sends the data already written and ends the stream. ``abort`` resets it, and its
+    peer gets ``ConnectionResetError``. A protocol that pauses reading stops its peer after
+    ``frames.WINDOW`` bytes."""
 
     def __init__(
         self, carrier: Carrier, number: int, protocol: asyncio.Protocol, peer: str
@@ -119,8 +120,8 @@ class StreamTransport(asyncio.Transport):
             self._inbox.clear()
 
             if unread and not self._peer_ended:
-                # The peer may wait for this credit and would not learn of the end: its next data is
-                # reset.
+                # The peer may be waiting for this credit and would not notice the end otherwise.
+                # Its next data is reset.
                 self._window += unread
                 self._carrier.send(frames.credit(self.number, unread))
 
@@ -138,7 +139,7 @@ class StreamTransport(asyncio.Transport):
         return _LOW, _HIGH
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Ignore the limits: the window bounds the data in transit."""
+        """Ignore the limits, because the window bounds the data in transit."""
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
@@ -154,7 +155,7 @@ class StreamTransport(asyncio.Transport):
             pass
 
     def send_queued(self) -> bool:
-        """Send one frame of the queue. Returns whether more may be sent now."""
+        """Send one frame from the queue. Returns whether more can be sent now."""
         if self._is_over:
             return False
 
@@ -196,7 +197,7 @@ class StreamTransport(asyncio.Transport):
             self.send_all()
 
     def receive(self, data: bytes) -> None:
-        """Receive data. Raises ``BadFrame`` for more than was allowed."""
+        """Receive data. Raises ``BadFrame`` if it is more than was allowed."""
         self._window -= len(data)
         if self._window < 0 or self._peer_ended:
             raise frames.BadFrame("more data than was allowed")

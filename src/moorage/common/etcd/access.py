@@ -1,5 +1,5 @@
-"""Access to etcd: endpoints, credentials and errors. It imports no HTTP client: agents keep it in
-memory."""
+"""Access to etcd: endpoints, credentials and errors. It imports no HTTP client, because agents keep
+it in memory."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class EtcdUnavailable(EtcdError):
 
 @dataclass(frozen=True)
 class EtcdAccess:
-    """How to reach etcd. ``endpoints``: URLs. ``prefix``: that of all keys of this cluster; it ends
-    with a slash. Without ``authority`` the certificates of the system are trusted."""
+    """How to reach etcd. ``endpoints``: URLs. ``prefix``: the prefix of all this cluster's keys,
+    ending with a slash. Without ``authority``, the system's certificates are trusted."""
 
     endpoints: tuple[str, ...]
     user: str = ""
@@ -62,8 +62,8 @@ class EtcdAccess:
 
 
 def etcd_access(settings: EtcdSettings, address: str = "") -> EtcdAccess | None:
-    """Access to the etcd at ``address``, by default that of the settings. None if neither names
-    one."""
+    """Access to the etcd at ``address``, by default the one in the settings. None if neither names
+    an etcd."""
     if not (address or settings.address):
         return None
 

@@ -20,18 +20,19 @@ from moorage.common.etcd.access import EtcdAccess, EtcdError, EtcdUnavailable
 # A member that has lost its leader answers after 7 s; a member with the new leader, after 1 s.
 ATTEMPT_S = 2.0
 CALL_S = 8.0
-# A watch sends nothing while nothing changes, and neither does a broken connection: after this time
-# the prefix is read again.
+# A watch sends nothing while nothing changes, and neither does a broken connection. The prefix is
+# therefore read again after this time.
 WATCH_S = 60.0
 _RETRY_PAUSE_S = 0.1
 # gRPC codes after which another endpoint or a later attempt may succeed: deadline exceeded,
-# aborted, internal, unavailable. A full database stays full until somebody acts.
+# aborted, internal, unavailable. A full database is not among them, because it stays full until an
+# operator acts.
 _TRANSIENT = frozenset({4, 10, 13, 14})
 
 
 class EtcdClient:
-    """An async context manager. Calls raise ``EtcdUnavailable`` if no endpoint answers in
-    ``CALL_S``, and ``EtcdError`` if etcd refuses."""
+    """An async context manager. Calls raise ``EtcdUnavailable`` if no endpoint answers within
+    ``CALL_S``, and ``EtcdError`` if etcd refuses the call."""
 
     def __init__(self, access: EtcdAccess) -> None:
         self.access = access
@@ -51,7 +52,8 @@ class EtcdClient:
         await self._session.close()
 
     async def authenticate(self) -> None:
-        """Get a token from every endpoint. Otherwise the first call does, which needs a quorum."""
+        """Get a token from every endpoint. Otherwise the first call requests it, which needs a
+        quorum."""
         for endpoint in tuple(self._endpoints):
             try:
                 await self._headers(endpoint)
@@ -59,7 +61,7 @@ class EtcdClient:
                 raise EtcdUnavailable(f"{endpoint}: {error}") from error
 
     async def health(self) -> dict[str, str]:
-        """Explain why each endpoint is not healthy; "" if it is. It needs no user.
+        """For each endpoint, explain why it is not healthy; "" if it is. This needs no user.
 
         An endpoint is not healthy without a quorum, or while an alarm is raised."""
         found = await asyncio.gather(
@@ -84,13 +86,13 @@ class EtcdClient:
     # -- keys --------------------------------------------------------------------------------------
 
     async def read(self, prefix: str, *, stale: bool = False) -> wire.KeySnapshot:
-        """Read all keys that begin with ``prefix``. ``stale``: read from the endpoint even without
-        a quorum."""
+        """Read all keys that begin with ``prefix``. With ``stale``, read from the endpoint even
+        without a quorum."""
         request = wire.prefix_request(prefix) | ({"serializable": True} if stale else {})
         return wire.read_snapshot(await self._call("/v3/kv/range", request))
 
     async def value(self, key: str) -> str:
-        """Value of ``key``; "" if there is none."""
+        """Value of ``key``, or "" if there is none."""
         found = wire.read_snapshot(
             await self._call("/v3/kv/range", {"key": wire.encoded(key)})
         ).entries
@@ -107,7 +109,8 @@ class EtcdClient:
         self, compare: Sequence[dict[str, Any]], success: Sequence[dict[str, Any]]
     ) -> bool:
         """Apply ``success`` if all of ``compare`` hold. Returns whether they did. The transaction
-        is sent once: after ``EtcdUnavailable`` it may have been applied, or be applied later."""
+        is sent only once. After ``EtcdUnavailable``, it may have been applied, or may be applied
+        later."""
         reply = await self._call("/v3/kv/txn", wire.transaction(compare, success), once=True)
         return bool(reply.get("succeeded", False))
 
