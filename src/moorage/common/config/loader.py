@@ -141,7 +141,7 @@ def load(
 
 
 def check_shared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate settings that all daemons share. Returns them as JSON values.
+    """Validate the settings that all daemons share. Returns them as JSON values.
 
     Raises ``ConfigError``, also for settings that only the host itself may decide."""
     given: dict[str, _Given] = {}

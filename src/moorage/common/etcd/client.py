@@ -1,8 +1,8 @@
-"""Client of etcd's v3 JSON gateway: several endpoints, TLS, users, leases and watches.
+"""Client for etcd's v3 JSON gateway: several endpoints, TLS, users, leases and watches.
 
-Every call is bounded, and safe to repeat: a write whose reply did not arrive may be applied half a
-minute later, when etcd has its quorum again. docs/decisions/0039-etcd.md explains why Moorage has
-its own client.
+Every call is bounded and safe to repeat. A write whose reply did not arrive may still be applied
+half a minute later, when etcd has its quorum again. docs/decisions/0039-etcd.md explains why
+Moorage has its own client.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ class EtcdClient:
     # -- watches -----------------------------------------------------------------------------------
 
     async def follow(self, prefix: str) -> AsyncGenerator[wire.KeySnapshot, None]:
-        """Yield all keys of ``prefix`` now, and again whenever they may have changed: after a
-        change, a compaction, and ``WATCH_S`` of silence. It ends with ``EtcdError``: start again
-        after a pause."""
+        """Yield all keys below ``prefix`` now, and again whenever they may have changed: after a
+        change, a compaction, or ``WATCH_S`` of silence. It ends with ``EtcdError``; the caller
+        starts it again after a pause."""
         while True:
             snapshot = await self.read(prefix)
             yield snapshot
@@ -144,7 +144,7 @@ class EtcdClient:
                 continue
 
     async def _next_change(self, prefix: str, start_revision: int) -> None:
-        """Return when a key below ``prefix`` has changed, or the watch has ended."""
+        """Return when a key below ``prefix`` has changed or the watch has ended."""
         endpoint = self._endpoints[0]
         try:
             headers = await self._headers(endpoint)
@@ -169,9 +169,10 @@ class EtcdClient:
     async def _call(
         self, path: str, request: dict[str, Any], *, once: bool = False
     ) -> dict[str, Any]:
-        """Try the endpoints in turn, until none accepts connections or ``CALL_S`` has passed.
+        """Try the endpoints in turn until one answers, all have refused, or ``CALL_S`` has passed.
 
-        ``once``: try another endpoint only if the previous attempt cannot have arrived."""
+        With ``once``, another endpoint is tried only if the previous attempt cannot have
+        arrived."""
         problems: dict[str, str] = {}
         refusals = 0  # in a row
         try:
@@ -237,7 +238,7 @@ class EtcdClient:
             return reply.status, found if isinstance(found, dict) else {"error": text[:200]}
 
     async def _headers(self, endpoint: str) -> dict[str, str]:
-        """The token of this member, obtained by a password check if there is none yet."""
+        """The token for this member, obtained with the password if there is none yet."""
         if not self.access.user:
             return {}
 

@@ -27,7 +27,8 @@ _PAUSE_S = 1.0
 
 
 def links_of(values: Iterable[KeyValue]) -> tuple[str, ...]:
-    """gRPC addresses in the entries of managers, sorted. Keys that others wrote are ignored."""
+    """gRPC addresses in the managers' entries, sorted. Keys written by other programs are
+    ignored."""
     found = set()
     for entry in values:
         try:
@@ -42,7 +43,7 @@ def links_of(values: Iterable[KeyValue]) -> tuple[str, ...]:
 
 
 async def member_versions(access: EtcdAccess, kind: MemberKind) -> dict[str, str]:
-    """Versions of the registered members by name; none while etcd does not answer."""
+    """Versions of the registered members by name; empty while etcd does not answer."""
     found: dict[str, str] = {}
     try:
         async with EtcdClient(access) as client:
@@ -67,10 +68,10 @@ async def find_managers(access: EtcdAccess) -> tuple[str, ...]:
 
 
 async def wait_for_managers(access: EtcdAccess, memory: Path, clock: Clock) -> tuple[str, ...]:
-    """The registered managers, as soon as there is one.
+    """Wait until a manager is registered, and return all of them.
 
     ``memory``: the file with the managers found before, which are used while etcd does not answer.
-    Raises ``StartupError`` if there is none in ``FIRST_SEARCH_S``.
+    Raises ``StartupError`` if there is none within ``FIRST_SEARCH_S``.
     """
     ends_at = clock.monotonic() + FIRST_SEARCH_S
     problem = ""
@@ -102,7 +103,7 @@ def _remember(memory: Path, found: tuple[str, ...]) -> None:
 
 
 def recall(memory: Path) -> tuple[str, ...]:
-    """Addresses in the file ``memory``; none if it is unusable."""
+    """Addresses in the file ``memory``; empty if the file is unusable."""
     try:
         known = json.loads(memory.read_text())
         for address in known:
@@ -113,14 +114,14 @@ def recall(memory: Path) -> tuple[str, ...]:
 
 
 class ManagerDiscovery:
-    """Searches etcd while no manager answers. ``memory``: as in ``wait_for_managers``."""
+    """Searches etcd while no manager answers. ``memory`` is as in ``wait_for_managers``."""
 
     def __init__(self, access: EtcdAccess, memory: Path) -> None:
         self._access = access
         self._memory = memory
 
     async def look(self, failing: Iterable[Redial]) -> None:
-        """Tell ``failing`` about the registered managers."""
+        """Report the registered managers to ``failing``."""
         try:
             found = await find_managers(self._access)
         except EtcdError as error:

@@ -1,8 +1,8 @@
 """Registration of a daemon in etcd, under a lease that it keeps alive.
 
-A key lives as long as its daemon, and ``LEASE_S`` longer. While etcd is unavailable, nothing else
-changes for the daemon; a lost lease is then replaced, and so is a key that somebody deleted or
-changed.
+A key lives as long as its daemon plus ``LEASE_S``. While etcd is unavailable, nothing else changes
+for the daemon. Afterwards, a lost lease is replaced, and so is a key that was deleted or changed
+from outside.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def member_key(access: EtcdAccess, kind: MemberKind, name: str) -> str:
 
 
 class EtcdRegistration:
-    """``describe`` returns the published data: it is called whenever the lease is renewed, and a
-    change is written. ``reads_back``: each time, the key is also read and repaired."""
+    """``describe`` returns the published data. It is called whenever the lease is renewed, and a
+    change is written. With ``reads_back``, the key is also read and repaired each time."""
 
     def __init__(
         self,
@@ -82,7 +82,8 @@ class EtcdRegistration:
 
         value = json.dumps(self._describe(), sort_keys=True)
         if value != self._written:
-            self._written = ""  # until it has succeeded: any earlier write may be applied later
+            # until it has succeeded, because any earlier write may still be applied
+            self._written = ""
             await self._client.put(self._key, value, self._lease)
             self._written = value
 
@@ -103,9 +104,9 @@ async def registered(
     *,
     clock: Clock,
 ) -> AsyncIterator[None]:
-    """Stay registered inside the context."""
+    """Stay registered while inside the context."""
     async with EtcdClient(access) as client:
-        # There are many agents, and nobody dials the address that they register.
+        # There are many agents, and the addresses that they register are never dialed.
         registration = EtcdRegistration(
             client, member_key(access, kind, name), describe, clock, reads_back=kind != "agents"
         )

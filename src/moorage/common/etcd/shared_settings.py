@@ -1,7 +1,7 @@
 """Settings in etcd, shared by all daemons of a cluster.
 
-Below ``PREFIX/settings/`` a key is the name of a setting, its value is JSON. Each change is one
-transaction, which fails if there was another one, and is kept with its number below
+Each key below ``PREFIX/settings/`` is the name of a setting, and its value is JSON. Each change is
+one transaction, which fails if another change came first, and is kept with its number below
 ``PREFIX/settings-history/``. Keys written by hand bypass both, and daemons ignore invalid values.
 """
 
@@ -26,7 +26,7 @@ KEPT_CHANGES = 100
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """``number``: counts from 1. ``settings``: all settings after the change, by name, as JSON
+    """``number`` counts from 1. ``settings``: all settings after the change, by name, as JSON
     values."""
 
     number: int
@@ -60,8 +60,8 @@ class SettingsChange:
 
 @dataclass(frozen=True, slots=True)
 class SharedSettings:
-    """``values``: the JSON text of each setting, by name. ``number``: that of the last change; 0
-    before the first."""
+    """``values``: the JSON text of each setting, by name. ``number``: the number of the last
+    change; 0 before the first."""
 
     values: Mapping[str, str]
     number: int
@@ -97,10 +97,10 @@ async def write(
     by: str,
     what: str,
 ) -> SettingsChange:
-    """Replace the settings ``before`` by ``after``, in one transaction.
+    """Replace the settings ``before`` with ``after`` in one transaction.
 
-    Raises ``Conflict`` if somebody else changed them in between, and ``EtcdUnavailable`` if it is
-    not known whether the change was made.
+    Raises ``Conflict`` if they were changed in between, and ``EtcdUnavailable`` if it is not known
+    whether the change was made.
     """
     prefix = client.access.prefix
     change = SettingsChange(before.number + 1, at, by=by, what=what, settings=dict(after))
@@ -139,7 +139,7 @@ async def write(
 
 
 async def history(client: EtcdClient) -> Sequence[SettingsChange]:
-    """The last ``KEPT_CHANGES`` changes, oldest first."""
+    """The most recent ``KEPT_CHANGES`` changes, oldest first."""
     prefix = client.access.prefix + HISTORY
     found = (await client.read(prefix)).entries
     changes = []

@@ -1,7 +1,7 @@
 """Messages of etcd's v3 JSON gateway. Pure.
 
 Keys and values are base64, 64-bit numbers are strings, and fields that are zero or empty are
-absent. Source: etcd's ``rpc.proto`` as its gateway maps it, tried with etcd 3.4.
+absent. Source: etcd's ``rpc.proto`` as its gateway maps it, tested with etcd 3.4.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def encoded(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """Text of a key or value. Bytes that are not UTF-8 are replaced; Moorage writes none."""
+    """Text of a key or value. Bytes that are not UTF-8 are replaced; Moorage never writes any."""
     return b64decode(text).decode(errors="replace")
 
 
@@ -42,7 +42,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class KeySnapshot:
-    """All keys of a prefix at ``revision`` of the store."""
+    """All keys of a prefix at the store's ``revision``."""
 
     revision: int
     entries: Mapping[str, KeyValue]
@@ -62,7 +62,7 @@ def read_snapshot(reply: Mapping[str, Any]) -> KeySnapshot:
 
 
 def unchanged(key: str, modified: int) -> dict[str, Any]:
-    """Condition that ``key`` was last changed at revision ``modified``; 0: that it does not
+    """Condition that ``key`` was last changed at revision ``modified``; 0 means that it does not
     exist."""
     return {"key": encoded(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(modified)}
 

@@ -17,9 +17,9 @@ class TrustedProxies:
         return address is not None and any(address in network for network in self._networks)
 
     def client(self, peer: str | None, forwarded: Iterable[str]) -> str:
-        """Address of the client. ``peer``: that of the connection. ``forwarded``: the values of
-        X-Forwarded-For. Only the part that trusted web servers have added counts: the last address
-        that is not itself one of them."""
+        """The client's address. ``peer``: the address of the connection. ``forwarded``: the values
+        of X-Forwarded-For. Only the part that trusted web servers have added is used: the last
+        address that is not itself one of theirs."""
         found = peer or ""
         for given in reversed(",".join(forwarded).split(",")):
             if not self.contains(found):

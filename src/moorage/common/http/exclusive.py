@@ -1,10 +1,10 @@
 """Client connections on which each response belongs to exactly one request.
 
-A server may send more than it was asked for: a second response, a response before any request, an
-upgrade that nobody wanted, a status that does not exist. aiohttp keeps such bytes for the next
-request on the connection, which may be another client's. Here the connection is closed instead; and
-what follows a response in one read with its end breaks that response, too: where it ends is in
-doubt.
+A server may send more than was requested: a second response, a response before any request, an
+unrequested upgrade, or a status that does not exist. aiohttp keeps such bytes for the next request
+on the connection, which may be another client's. Here the connection is closed instead. If extra
+bytes arrive in the same read as the end of a response, that response also fails, because it is
+uncertain where it ends.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawResponseMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
-# Interim responses (1xx) before a response.
+# Maximum number of interim responses (1xx) before a response.
 _MAX_INTERIM = 16
 
 
 class ExclusiveConnector(aiohttp.TCPConnector):
-    """``TCPConnector`` whose connections end at the first byte that no request has asked for.
+    """``TCPConnector`` whose connections end at the first byte that does not answer a request.
 
-    ``allow_upgrade``: accept a 101 as a response; the caller checks that its request asked for it.
+    ``allow_upgrade``: accept a 101 as a response; the caller checks that its request asked for an
+    upgrade.
     """
 
     def __init__(self, *, allow_upgrade: bool = False, **options: Any) -> None:
@@ -38,7 +39,7 @@ class ExclusiveConnector(aiohttp.TCPConnector):
 
 async def read_some(body: StreamReader) -> bytes:
     """Read the next piece of a response, b"" at its end. Raises ``aiohttp.ClientError`` for a
-    broken response, even if it broke after its end: aiohttp would return its last piece as if it
+    broken response, even if it broke after its end. aiohttp would return its last piece as if it
     were valid."""
     piece = await body.readany()
     if body.is_eof() and (error := body.exception()) is not None:
@@ -55,7 +56,7 @@ class _ExclusiveProtocol(ResponseHandler):
         self._body: StreamReader | None = None
 
     def set_response_params(self, **params: Any) -> None:
-        """Note that a request begins."""
+        """Note that a request starts."""
         self._is_awaited = True
         self._interim = 0
         self._body = None
@@ -68,11 +69,11 @@ class _ExclusiveProtocol(ResponseHandler):
 
         super().data_received(data)
         if (error := self.exception()) is not None:
-            # Without data, aiohttp continues with buffered bytes: the error belongs to the
-            # connection, and comes later.
+            # Without data, aiohttp continues with buffered bytes. The error belongs to the
+            # connection, and is raised later.
             self._interrupt(error, is_ended=bool(data))
         elif self._is_awaited:
-            self._reschedule_timeout()  # aiohttp ends its timeout with a 1xx
+            self._reschedule_timeout()  # aiohttp ends its timeout at a 1xx
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if exc is not None:
@@ -80,10 +81,10 @@ class _ExclusiveProtocol(ResponseHandler):
         super().connection_lost(exc)
 
     def _interrupt(self, error: BaseException, *, is_ended: bool = False) -> None:
-        """Pass the error to the reader of the response: aiohttp treats a reset as the end of a
-        response without a length, and does not report malformed chunks. ``is_ended``: even if the
+        """Pass the error to the reader of the response. aiohttp itself treats a reset as the end of
+        a response without a length, and does not report malformed chunks. ``is_ended``: even if the
         body has just ended."""
-        if is_ended and self._buffer:  # nobody has read its head
+        if is_ended and self._buffer:  # its head has not been read
             self._buffer.clear()
             self.set_exception(error)
 

@@ -1,7 +1,7 @@
-"""Sessions for URLs from users: they reach only the addresses that ``destinations`` has allowed.
+"""Sessions for URLs from users.
 
-The host is resolved once. A name that resolves to another address later (DNS rebinding) has no
-effect.
+They reach only the addresses that ``destinations`` has allowed. The host is resolved once, so a
+name that later resolves to another address (DNS rebinding) has no effect.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class DestinationGuard:
         return Destination(parsed, decide(host, addresses, self._policy))
 
     def session(self, destination: Destination, **options: Any) -> aiohttp.ClientSession:
-        """Open a session for ``destination`` only: connections go to its addresses, whatever the
-        name resolves to by now. Requests must not follow redirects; check their Location and open a
-        session for it."""
+        """Open a session for ``destination`` only. Connections go to its addresses, whatever the
+        name now resolves to. Requests must not follow redirects; check the Location and open
+        another session for it."""
         connector = _PinnedConnector(
             destination, resolver=_Pinned(destination), use_dns_cache=False
         )
@@ -56,7 +56,7 @@ class DestinationGuard:
 
 
 class _PinnedConnector(aiohttp.TCPConnector):
-    """Refuses hosts other than that of its destination; a literal address would not be resolved at
+    """Refuses hosts other than its destination's; a literal address would not be resolved at
     all."""
 
     def __init__(self, destination: Destination, **options: Any) -> None:

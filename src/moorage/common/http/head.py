@@ -1,9 +1,9 @@
-"""Guard of request heads: refuses heads that two HTTP parsers may read differently, and foreign
+"""Guard for request heads: refuses heads that two HTTP parsers may read differently, and foreign
 Host names. Pure.
 
-A head that is ambiguous is refused instead of interpreted: an attacker needs only one server on the
-path that interprets it differently (RFC 9112 §11.2). A listener on loopback answers only under
-names of this machine, because a page in a browser can make its own name resolve to loopback (DNS
+An ambiguous head is refused instead of interpreted: an attacker needs only one server on the path
+that interprets it differently (RFC 9112 §11.2). A listener on loopback answers only to this
+machine's names, because a page in a browser can make its own name resolve to loopback (DNS
 rebinding).
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from moorage.common.model.addresses import is_loopback
 
 _VERSIONS = frozenset({(1, 0), (1, 1)})
-# Headers that may occur at most once: programs differ in which of several values they use.
+# Headers that may occur at most once, because programs differ in which of several values they use.
 _SINGLE = frozenset(
     {
         b"authorization",
@@ -47,7 +47,7 @@ _REMEMBERED_HOSTS = 256
 
 @dataclass(frozen=True, slots=True)
 class HeadRefusal:
-    """``status``: that of the response. ``detail``: the error, as part of a sentence."""
+    """``status``: the response's status. ``detail``: the error, as part of a sentence."""
 
     status: int
     detail: str
@@ -56,7 +56,7 @@ class HeadRefusal:
 class HeadGuard:
     """Checks heads for one listener. ``host``: the address it listens on. ``names``: additional
     names in the Host header; a name that starts with a dot includes its subdomains. ``setting``:
-    the setting with these names, for the error."""
+    the setting that contains these names, for the error message."""
 
     def __init__(self, host: str, names: Iterable[str] = (), *, setting: str) -> None:
         self._checks_host = is_loopback(host)
@@ -67,8 +67,8 @@ class HeadGuard:
     def find_problem(
         self, version: tuple[int, int], names: Iterable[bytes], host: str
     ) -> HeadRefusal | None:
-        """Find an error in a head. ``version``: that of HTTP. ``names``: the name of each header
-        line. ``host``: the value of Host, "" if there is none."""
+        """Find an error in a head. ``version``: the HTTP version. ``names``: the name of each
+        header line. ``host``: the value of Host, "" if there is none."""
         if version not in _VERSIONS:
             return HeadRefusal(
                 505, f"HTTP/{version[0]}.{version[1]} is not supported; send HTTP/1.1"

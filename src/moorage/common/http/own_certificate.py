@@ -12,7 +12,7 @@ from moorage.common.model.errors import ConfigError
 AUTHORITY, CERTIFICATE, KEY = (
     Path("tls") / name for name in ("ca.pem", "server.pem", "server-key.pem")
 )
-"""Path within a state directory."""
+"""Their paths within a state directory."""
 
 
 def client_ca_file(mode: Literal["off", "ca"], home: Path) -> str:
@@ -28,7 +28,8 @@ def server_tls(
     *,
     home: Path,
 ) -> ServerTls | None:
-    """TLS of a server: the configured files, or with ``ca`` those of the own CA. None: plain HTTP.
+    """TLS files of a server: the configured ones, or with ``ca`` those of the installation's own
+    CA. None means plain HTTP.
 
     Raises ``ConfigError``.
     """

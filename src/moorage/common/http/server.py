@@ -1,4 +1,4 @@
-"""Listener for aiohttp servers that bounds what a client may cost: time for a head, time for a
+"""Listener for aiohttp servers that bounds what a client can cost: time for a head, time for a
 body, and framing around a body.
 
 aiohttp itself waits an hour for the rest of a head and indefinitely for the rest of a body, and
@@ -20,8 +20,8 @@ from aiohttp.http_parser import RawRequestMessage
 from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.common.http.head import HeadGuard, HeadRefusal
 
-# Bytes of a request in addition to its body, beyond those that small chunks need: chunk extensions
-# and trailers. More than one read from a socket, which the parser may buffer.
+# Bytes that a request may have in addition to its body and the framing of small chunks: chunk
+# extensions and trailers. This is more than one read from a socket, which the parser may buffer.
 _FRAMING_BYTES = 512 * 1024
 # A chunk of one byte takes six.
 _FRAMING_PER_BYTE = 8
@@ -34,8 +34,8 @@ class ConnectionLimits:
     ``head_s``: from accepting a connection, or the first byte of a later request, to the end of the
     head. ``idle_s``: between two requests. ``body_s`` and ``body_bytes_per_s``: a body may take
     ``body_s`` plus a second for each ``body_bytes_per_s`` bytes. ``unread_s``: how long a client
-    may accept no data; 0: without limit. ``max_url`` and ``max_header`` differ, because aiohttp's
-    error shows which was exceeded only by its value.
+    may accept no data; 0 means no limit. ``max_url`` and ``max_header`` must differ, because
+    aiohttp's error reveals only by the value which of them was exceeded.
     """
 
     head_s: float = 15.0
@@ -50,14 +50,15 @@ class ConnectionLimits:
 
 DEFAULT_LIMITS = ConnectionLimits()
 ErrorResponse = Callable[[int, str], web.Response]
-"""The response for a request that violates HTTP or a limit, by status and detail."""
+"""Creates the response to a request that violates HTTP or a limit, from status and detail."""
 
 
 async def read_in_time(
     content: StreamReader, limits: ConnectionLimits, *, waiting: Callable[[], float]
 ) -> AsyncIterator[bytes]:
     """Yield the body in pieces. Raises ``TimeoutError`` if it takes longer than ``limits`` allow;
-    the caller's time for a piece does not count. ``waiting``: the clock, in monotonic seconds."""
+    the time that the caller spends on a piece is not counted. ``waiting``: the clock, in monotonic
+    seconds."""
     spent_s = 0.0
     received = 0
     while True:
@@ -86,7 +87,7 @@ class GuardedConnection(web.RequestHandler):
             lingering_time=limits.linger_s,
             max_line_size=limits.max_url,
             max_field_size=limits.max_header,
-            access_log=None,  # type: ignore[arg-type]  # None: no access log
+            access_log=None,  # type: ignore[arg-type]  # None means no access log
             **options,
         )
         self._limits = limits
@@ -123,8 +124,8 @@ class GuardedConnection(web.RequestHandler):
             self._await_head()
 
     def close(self) -> None:
-        """Accept no further requests. aiohttp leaves an idle connection open, and drops what
-        arrives on it."""
+        """Accept no further requests. aiohttp itself leaves an idle connection open, and drops
+        incoming data."""
         is_idle = self._is_idle()
         super().close()
         if is_idle and self.transport is not None:
@@ -187,8 +188,8 @@ class GuardedConnection(web.RequestHandler):
 
 @dataclass(frozen=True)
 class Listener:
-    """How a server listens. ``options``: those of aiohttp's ``RequestHandler``. ``tls``: None for
-    plain HTTP."""
+    """How a server listens. ``options``: options for aiohttp's ``RequestHandler``. ``tls``: None
+    for plain HTTP."""
 
     respond: ErrorResponse
     limits: ConnectionLimits = DEFAULT_LIMITS

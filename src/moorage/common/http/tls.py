@@ -1,4 +1,4 @@
-"""TLS of the HTTP servers, from files that are reloaded when they change."""
+"""TLS for the HTTP servers, from files that are reloaded when they change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 class ServerTls:
-    """A certificate with its chain, and its key, in PEM. Raises ``ConfigError`` if they cannot be
+    """A certificate with its chain and its key, in PEM. Raises ``ConfigError`` if they cannot be
     used.
 
     Each handshake checks whether the files have changed, so a renewed certificate needs no restart.
@@ -47,8 +47,8 @@ class ServerTls:
         self.context.sni_callback = self._select
 
     def _load_pair(self) -> tuple[Stamp, ssl.SSLContext]:
-        """Load both files. They are renewed one after the other, so wait a moment if they do not
-        match."""
+        """Load both files. They are renewed one after the other, so this waits a moment if they do
+        not match."""
         for _ in range(_PAIR_ATTEMPTS):
             stamp = self._read_stamp()
             try:
@@ -71,7 +71,7 @@ class ServerTls:
         return context
 
     def _select(self, connection: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:
-        """Use the newest certificate. Called in each handshake."""
+        """Use the newest certificate. Called during each handshake."""
         try:
             stamp = self._read_stamp()
         except OSError:

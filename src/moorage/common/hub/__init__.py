@@ -1,4 +1,4 @@
-"""Model hub: its cache on this node, and its API. The layout and the API are those of
+"""Model hub: its cache on this node, and its API. The layout and API are those of
 huggingface-hub."""
 
 from moorage.common.hub.cache import HubSettings, cached_snapshot, is_hub_id, weight_files

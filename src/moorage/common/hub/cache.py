@@ -1,4 +1,4 @@
-"""The hub's cache on this machine: where it is, and which snapshot of a model it has."""
+"""The hub's cache on this machine: its location, and which snapshot of a model it has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def repository_folder(cache: Path, model: str) -> Path:
 
 
 def cached_snapshot(cache: Path, model: str, revision: str = "main") -> Path | None:
-    """Directory of the model's files at this revision, complete or not; None if the cache has
+    """Directory with the model's files at this revision, complete or not; None if the cache has
     none."""
     folder = repository_folder(cache, model)
     try:
@@ -59,8 +59,9 @@ def cached_snapshot(cache: Path, model: str, revision: str = "main") -> Path | N
 
 
 def weight_files(names: Iterable[str]) -> list[str]:
-    """Files that an engine loads from a model that is stored in several formats: safetensors before
-    pickles, and the sharded ones of transformers before Mistral's own `consolidated` ones."""
+    """Files that an engine loads from a model stored in several formats. Safetensors take
+    precedence over pickles, and transformers' sharded files over Mistral's own `consolidated`
+    ones."""
     top = [name for name in names if "/" not in name]
     for suffix in (".safetensors", ".bin"):
         found = sorted(

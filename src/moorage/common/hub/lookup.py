@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _TIMEOUT_S = 10.0
-_MAX_BYTES = 32 * 1024 * 1024  # the file list of a model with tens of thousands of files
+_MAX_BYTES = 32 * 1024 * 1024  # enough for the file list of a model with tens of thousands of files
 
 
 class HubFailed(Exception):
@@ -27,7 +27,7 @@ class HubFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HubFiles:
-    """A model's files at one commit: bytes by path."""
+    """A model's files at one commit: size in bytes, by path."""
 
     commit: str
     sizes: dict[str, int]
@@ -50,7 +50,7 @@ async def fetch_config(hub: HubSettings, model: str, revision: str = "main") -> 
 
 
 async def _get_json(hub: HubSettings, model: str, path: str) -> dict[str, Any]:
-    # Imported here, because most commands do not use a hub.
+    # Imported here because most commands do not use a hub.
     import aiohttp
 
     if hub.offline:

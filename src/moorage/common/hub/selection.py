@@ -1,7 +1,7 @@
 """Selection of a model's files: which files of a repository an engine loads, and which are complete
 here. Pure except for ``find_complete``.
 
-``selector``: "" for a model in the format of transformers; for GGUF the part after the colon, like
+``selector``: "" for a model in transformers format; for GGUF, the part after the colon, such as
 ``Q8_0``.
 """
 
@@ -31,12 +31,13 @@ _OTHER_WEIGHTS = (
     *(".safetensors.index.json", ".bin.index.json"),
 )
 _SHARD = re.compile(r"(.*)-\d{5}-of-\d{5}\.gguf", re.IGNORECASE | re.DOTALL)
-# The default selection of llama.cpp.
+# llama.cpp's default selection.
 _DEFAULT_QUANTIZATION = "Q4_K_M"
 
 
 def split_id(model: str) -> tuple[str, str]:
-    """``OWNER/NAME`` and the selector of ``OWNER/NAME[:SELECTOR]``, as llama.cpp has it (`-hf`)."""
+    """Split ``OWNER/NAME[:SELECTOR]``, llama.cpp's notation for `-hf`, into ``OWNER/NAME`` and the
+    selector."""
     name, _, selector = model.partition(":")
     return name, selector
 
@@ -65,10 +66,11 @@ def transformers_files(names: Iterable[str]) -> list[str]:
 
 
 def gguf_files(names: Iterable[str], selector: str) -> list[str]:
-    """The file of this quantisation or name, with all of its shards in order; empty: there is none.
+    """The file with this quantisation or name, with all its shards in order; empty if there is
+    none.
 
-    Without a selector, Q4_K_M is chosen, or else the first file, as llama.cpp does. Projectors of
-    images (`mmproj`) are not models.
+    Without a selector, Q4_K_M is chosen if there is one, otherwise the first file, as llama.cpp
+    does. Image projectors (`mmproj`) are not models.
     """
     found = sorted(
         name
@@ -97,7 +99,8 @@ def gguf_choices(names: Iterable[str]) -> list[str]:
 
 
 def _has_quantization(name: str, wanted: str) -> bool:
-    """Whether the name contains this quantization as a word: ``Q4_K`` does not match ``Q4_K_M``."""
+    """Whether the name contains this quantization as a whole word: ``Q4_K`` does not match
+    ``Q4_K_M``."""
     return (
         re.search(rf"(?<![A-Za-z0-9]){re.escape(wanted)}(?![A-Za-z0-9_])", name, re.IGNORECASE)
         is not None
@@ -105,7 +108,7 @@ def _has_quantization(name: str, wanted: str) -> bool:
 
 
 def marker(cache: Path, model: str, commit: str) -> Path:
-    """Name of the file that lists the complete files of a commit, by selector."""
+    """Name of the file that lists a commit's complete files, by selector."""
     return repository_folder(cache, model) / ".moorage" / f"{commit}.json"
 
 
@@ -121,7 +124,7 @@ def find_complete(cache: Path, model: str, revision: str = "main") -> Path | Non
     """Directory of a model that was completely fetched at this revision, or its first file for
     GGUF.
 
-    No hub is asked: a local model is used as it is."""
+    No hub is contacted; a local model is used as it is."""
     name = split_id(model)[0]
     folder = repository_folder(cache, name)
     try:

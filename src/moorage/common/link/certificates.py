@@ -1,7 +1,7 @@
 """Join tokens and certificates: how a peer obtains its identity.
 
 A join token holds the seed of an Ed25519 key and the fingerprint of the manager's CA. The seed
-never leaves the joining node: it signs the request, and the manager stores only the public key. The
+never leaves the joining node. It signs the request, and the manager stores only the public key. The
 peer accepts a reply if its certificate was issued by the CA with that fingerprint, for the peer's
 own key. The first contact is therefore safe over any connection.
 """
@@ -33,7 +33,7 @@ _PURPOSE = b"moorage-join-1"
 @dataclass(frozen=True, slots=True)
 class JoinToken:
     seed: bytes
-    fingerprint: bytes  # SHA-256 of the CA's certificate
+    fingerprint: bytes  # SHA-256 of the CA certificate
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -59,7 +59,7 @@ class JoinToken:
 
     @property
     def verifier(self) -> str:
-        """The public key in hex, which is all that the manager stores."""
+        """The public key in hex. The manager stores nothing else."""
         raw = serialization.Encoding.Raw, serialization.PublicFormat.Raw
         return Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes(*raw).hex()
 
@@ -103,13 +103,13 @@ def fingerprint(certificate: x509.Certificate) -> bytes:
 
 
 def pem_fingerprint(authority: str) -> bytes:
-    """Return the fingerprint of a CA certificate given in PEM."""
+    """Return the fingerprint of a CA certificate in PEM."""
     return fingerprint(x509.load_pem_x509_certificate(authority.encode()))
 
 
 def issuer_first(authorities: list[str], certificate: str) -> list[str]:
-    """Put the CA certificate that issued ``certificate`` first, all in PEM. Unchanged if none
-    did."""
+    """Put the CA certificate that issued ``certificate`` first, all in PEM. The order is unchanged
+    if none of them did."""
 
     def has_issued(authority: str) -> bool:
         try:
@@ -123,7 +123,7 @@ def issuer_first(authorities: list[str], certificate: str) -> list[str]:
 
 
 def key_digest(key: ec.EllipticCurvePublicKey) -> str:
-    """Return the hex SHA-256 of the public key in DER."""
+    """Return the SHA-256 of the public key in DER, in hex."""
     form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(key.public_bytes(*form)).hexdigest()
 
@@ -136,8 +136,8 @@ def peer_uri(kind: str, name: str, peer_id: str) -> str:
 def accept(reply: JoinReply, *, key: str, pinned: bytes, link: str, now: datetime) -> Identity:
     """Verify a join reply and return the identity in it.
 
-    Raises ``ConfigError`` if the reply is not from the manager of the token, not for our key, or
-    not valid by this node's clock.
+    Raises ``ConfigError`` if the reply is not from the token's manager, not for our key, or not
+    valid by this node's clock.
     """
     certificate = verify_certificate(reply, key, pinned)
     identity = Identity(

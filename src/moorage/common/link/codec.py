@@ -1,8 +1,8 @@
-"""Codecs of the agent link: between ``link.messages`` and protobuf.
+"""Codecs for the agent link, between ``link.messages`` and protobuf.
 
-Codecs of messages that consist only of fields are derived (``field_codec``). Those with a different
-shape are written out: full and incremental reports and orders share one protobuf message each, and
-manager messages are a ``oneof``.
+Codecs for messages that consist only of fields are derived (``field_codec``). Those with a
+different shape are written out: full and incremental reports and orders share one protobuf message
+each, and manager messages are a ``oneof``.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
 
 
 def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
-    """Decode a message of the manager; None for a kind that this version does not know."""
+    """Decode a message from the manager; None for a kind that this version does not know."""
     match wire.WhichOneof("what"):
         case "orders":
             orders = wire.orders

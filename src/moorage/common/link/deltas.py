@@ -2,9 +2,9 @@
 
 The digest is the sum of the hashes of the items' contents modulo 2^64. The cost of an update is
 proportional to the change, and each end computes the digest from its own copy. A lost, repeated or
-misapplied delta makes the digests differ; the full set is then sent again. A content consists of
-the bytes that are sent, never of one end's own representation, because ends of different releases
-know different fields.
+misapplied delta makes the digests differ; the full set is then sent again. An item's content is the
+bytes that are sent, never one end's own representation, because ends of different releases know
+different fields.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SetDigest:
         self.value = 0
 
     def change(self, contents: Iterable[tuple[str, bytes]], removed: Iterable[str] = ()) -> None:
-        """Set the items with these contents, and drop the removed ones."""
+        """Set the contents of these items, and drop the removed ones."""
         for item_id in removed:
             self.value = (self.value - self._hashes.pop(item_id, 0)) % _MODULUS
         for item_id, content in contents:

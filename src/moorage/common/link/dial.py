@@ -1,4 +1,4 @@
-"""gRPC dialer of agents and proxies: mTLS after joining, otherwise the link token."""
+"""gRPC dialer for agents and proxies: mTLS after joining, otherwise the link token."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ log = structlog.get_logger("moorage.link")
 
 LinkTls = Literal["auto", "on", "off"]
 MAINTENANCE_S = 600.0
-# Exceptions of a call that has ended: InvalidStateError if it ended before it was used again.
+# Exceptions from a call that has ended: InvalidStateError if it ended before it was used again.
 BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 REVOKED = ("moorage-revoked", "1")
 """Trailing metadata of a manager's refusal: the caller was revoked, not just unknown."""
 _RENEW_TIMEOUT_S = 10.0
-# Also for a busy manager: a peer that is not admitted has no link.
+# Long enough for a busy manager, too: a peer that is not admitted has no link.
 _ADMIT_TIMEOUT_S = 30.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 def was_revoked(error: grpc.aio.AioRpcError) -> bool:
-    """Whether a verified manager says that this process was revoked."""
+    """Whether a verified manager reports that this process was revoked."""
     return error.code() is grpc.StatusCode.UNAUTHENTICATED and REVOKED in tuple(
         error.trailing_metadata() or ()
     )
@@ -61,9 +61,9 @@ class Dialer:
 
     ``identity`` is the identity file of this process; None means that it has not joined and
     connects without TLS. The file is read for each channel, because the identity may have been
-    renewed. ``installation``: the only one whose managers are dialed without TLS; None: any.
+    renewed. ``installation``: the only one whose managers are dialed without TLS; None means any.
     ``home``: the state directory that managers on this host must have to be dialed without TLS;
-    None: any listener is dialed.
+    None means that any listener is dialed.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Dialer:
 
     @property
     def target(self) -> str:
-        """The manager that is currently dialed or connected."""
+        """The manager that is being dialed or is connected."""
         return self.redial.current
 
     @property
@@ -95,7 +95,8 @@ class Dialer:
 
     @property
     def asks_for_proof(self) -> bool:
-        """Whether a manager without TLS must prove its identity before it gets the link token."""
+        """Whether a manager without TLS must prove its identity before it receives the link
+        token."""
         return self._identity is None and self._home is not None
 
     @property
@@ -104,7 +105,7 @@ class Dialer:
         return self._token
 
     def token_in_clear(self) -> str:
-        """The link token, to be sent to a server that cannot prove to be one of ours.
+        """The link token, to be sent to a server that cannot prove that it is one of ours.
 
         Raises ``ConfigError`` unless ``common.link_tls`` is off."""
         if self.asks_for_proof:
@@ -118,8 +119,8 @@ class Dialer:
         return self._token
 
     def identity(self) -> Identity | None:
-        """Current identity; None without TLS. Raises ``ConfigError`` if its certificate is not
-        valid now."""
+        """Current identity, or None without TLS. Raises ``ConfigError`` if its certificate is not
+        currently valid."""
         if self._identity is None:
             return None
         identity = self._load(self._identity)
@@ -137,8 +138,8 @@ class Dialer:
     ) -> grpc.aio.Channel:
         """Open a channel to ``target``, by default the current manager.
 
-        Raises ``ConfigError`` if the certificate is not valid now, or if a manager on this host
-        does not prove its identity."""
+        Raises ``ConfigError`` if the certificate is not currently valid, or if a manager on this
+        host does not prove its identity."""
         target = target or self.target
         identity = self.identity()
         if identity is None:
@@ -149,12 +150,13 @@ class Dialer:
         credentials = grpc.ssl_channel_credentials(
             identity.authority.encode(), identity.key.encode(), identity.certificate.encode()
         )
-        # At every address, the server must be a manager of the CA that we joined.
+        # At every address, the server must be a manager with a certificate from the CA that we
+        # joined.
         named = ("grpc.ssl_target_name_override", MANAGER_NAME)
         return grpc.aio.secure_channel(target, credentials, options=[*options, named])
 
     async def admit(self, channel: grpc.aio.Channel) -> None:
-        """Return if the manager at the other end belongs to our installation.
+        """Verify that the manager at the other end belongs to our installation.
 
         Raises ``ConfigError`` if it does not, and ``grpc.aio.AioRpcError``."""
         if self._installation is None:
@@ -194,17 +196,18 @@ class Dialer:
         return reply.version, reply.now_ms / 1000 - (sent_at + received_at) / 2
 
     async def find_better(self, timeout_s: float) -> bool:
-        """Ask the other managers whether they have their database, and dial the first one that does
-        next.
+        """Ask the other managers whether they can reach their database, and dial the first one that
+        can next.
 
-        False if there is none."""
+        Returns False if there is none."""
         for target in self.redial.others:
             if await self.prefer(target, timeout_s):
                 return True
         return False
 
     async def prefer(self, target: str, timeout_s: float) -> bool:
-        """Dial this manager next, if it answers and has its database. Returns whether it does."""
+        """Dial this manager next if it answers and can reach its database. Returns whether it
+        does."""
         try:
             async with self.channel((), target) as channel:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
@@ -226,8 +229,8 @@ class Dialer:
     def learn(self, managers: Sequence[str]) -> None:
         """Learn the addresses of all managers.
 
-        A loopback address counts only if this process uses one, too. New ones are stored with the
-        identity."""
+        Loopback addresses are ignored unless this process also uses one. New addresses are stored
+        with the identity."""
         here = is_loopback(split_address(self.target)[0])
         known = [a for a in managers if here or not is_loopback(split_address(a)[0])]
         if self.redial.learn(known) and self._identity is not None:
@@ -236,15 +239,15 @@ class Dialer:
             self._identity.store(replace(identity, link=",".join(addresses)))
 
     async def maintain(self) -> None:
-        """Learn the addresses of managers that were added, and renew the certificate when it is
-        due. A peer that has joined stores them with its identity."""
+        """Learn the addresses of added managers, and renew the certificate when it is due. A peer
+        that has joined stores the addresses with its identity."""
         try:
             reply = await self._say_hello()
             if self._adopt(reply.authorities):
                 reply = await self._say_hello()  # confirms it
         except (grpc.aio.AioRpcError, ConfigError):
             raise_if_cancelled()
-            return  # it is unavailable or has a reason: the link's own connection logs it
+            return  # it is unavailable or refuses; the link's own connection logs the reason
 
         if reply.managers:
             self.learn(reply.managers)
@@ -273,8 +276,8 @@ class Dialer:
         return reply
 
     def _adopt(self, authorities: Sequence[str]) -> bool:
-        """Trust these CAs from now on, as a manager requests. Returns whether they differ from the
-        previous ones."""
+        """Trust these CAs from now on, as requested by a manager. Returns whether they differ from
+        the previous ones."""
         if self._identity is None:
             return False
 
@@ -282,7 +285,8 @@ class Dialer:
         before = set(split_bundle(identity.authority))
         after = split_bundle("".join(authorities))
 
-        # The manager's own CA is among both. A manager of the previous release sends an empty list.
+        # The manager's own CA is in both lists. A manager of the previous release sends an empty
+        # list.
         if before == set(after) or before.isdisjoint(after):
             return False
 
@@ -291,7 +295,7 @@ class Dialer:
         return True
 
     async def renew(self, *, now: bool = False) -> bool:
-        """Renew the certificate once a third of its validity has passed, or ``now``. Returns
+        """Renew the certificate once a third of its validity period has passed, or ``now``. Returns
         whether it was renewed.
 
         A failure is logged and retried at the next call; two thirds of the validity remain for
@@ -335,7 +339,8 @@ class Dialer:
         return identity
 
     def explain(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Explain an error caused by how this process connects; None for any other error."""
+        """Explain an error caused by the way in which this process connects; None for any other
+        error."""
         details = error.details() or ""
         if error.code() in _REFUSED:
             if self._identity is None:
@@ -410,9 +415,9 @@ def dialer_for(
     manager_home: Path | None = None,
     clock: Clock,
 ) -> Dialer:
-    """Return the dialer of this process. ``targets``: addresses of managers, separated by commas.
-    Raises ``ConfigError`` if it would send secrets in clear text. On this host they go over the
-    socket of a manager with the state directory ``manager_home``; None: ``home``."""
+    """Return this process's dialer. ``targets``: addresses of managers, separated by commas. Raises
+    ``ConfigError`` if it would send secrets in clear text. On this host they go over the socket of
+    a manager with the state directory ``manager_home``; None means ``home``."""
     file = identity_file(home, kind, name)
     installation = installation_file(home, kind, name)
     if link_tls == "off":

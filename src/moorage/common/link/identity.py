@@ -20,8 +20,8 @@ from moorage.common.model.errors import ConfigError
 if TYPE_CHECKING:
     from moorage.common.views.peers import PeerKind
 
-# Name of every manager in its certificate, whatever its address. The CA issues this name to no
-# other peer.
+# Name in every manager's certificate, whatever its address. The CA issues this name to no other
+# peer.
 MANAGER_NAME = "manager.moorage.internal"
 # Clock skew beyond which a warning is logged. Certificates become valid one hour before they are
 # issued.
@@ -33,9 +33,9 @@ class Identity:
     """Key, certificate and CA certificate of one peer, in PEM.
 
     ``authority`` contains two CA certificates while the CA is rotated; the first issued the peer's
-    own. ``link`` is the manager's gRPC address. ``resource_group`` is the one that the join token
-    fixes, or None. ``begins`` and ``ends`` are the validity of the certificate, kept so that it
-    need not be parsed.
+    own. ``link`` is the manager's gRPC address. ``resource_group`` is the one fixed by the join
+    token, or None. ``begins`` and ``ends`` are the certificate's validity period, kept here so that
+    it need not be parsed.
     """
 
     id: str
@@ -50,12 +50,12 @@ class Identity:
     ends: datetime
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether a third of the validity has passed; two thirds remain for a peer that is
-        switched off."""
+        """Return whether a third of the validity period has passed. The other two thirds leave time
+        for a peer that is switched off."""
         return now >= self.begins + (self.ends - self.begins) / 3
 
     def find_problem(self, now: datetime) -> str:
-        """Return why the certificate cannot be used at this time, or ""."""
+        """Return why the certificate cannot be used at this time, or "" if it can."""
         if now > self.ends:
             return (
                 f"this {self.kind}'s certificate expired at {self.ends:%Y-%m-%dT%H:%M:%SZ}: "
@@ -79,7 +79,7 @@ def split_bundle(bundle: str) -> list[str]:
 
 
 def certificate_fingerprint(certificate: str) -> str:
-    """Return the hex SHA-256 of a certificate in PEM, without importing cryptography."""
+    """Return the SHA-256 of a certificate in PEM, in hex, without importing cryptography."""
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).hexdigest()
 
 

@@ -1,8 +1,8 @@
 """Installation that an agent or a proxy belongs to, stored next to its identities.
 
-On links with TLS the CA identifies it. Without TLS, several installations may have the same link
-token, and their orders would stop each other's kernels: the first one is recorded, and any other is
-refused.
+On links with TLS, the CA identifies it. Without TLS, several installations may have the same link
+token, and their orders would stop each other's kernels. The first one is therefore recorded, and
+any other is refused.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class InstallationFile:
-    """``kind``: that of the peer that owns the file. It is read for each connection, so that its
-    removal takes effect immediately."""
+    """``kind``: the kind of the peer that owns the file. The file is read for each connection, so
+    removing it takes effect immediately."""
 
     def __init__(self, path: Path, kind: PeerKind) -> None:
         self.path = path
         self._kind = kind
 
     def admit(self, found: str, manager: str) -> None:
-        """Record the installation of this manager if none is recorded.
+        """Record this manager's installation if none is recorded.
 
-        Raises ``ConfigError`` if another one is, or if the file cannot be used. Managers of the
-        previous release do not name theirs: "" is admitted."""
+        Raises ``ConfigError`` if a different one is recorded, or if the file cannot be used.
+        Managers of the previous release do not name theirs, so "" is admitted."""
         if not found:
             return
 

@@ -1,4 +1,4 @@
-"""Links without TLS on one host: over the Unix socket of the manager, which proves its identity."""
+"""Links without TLS on one host. They use the manager's Unix socket, which proves its identity."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from moorage.common.model.errors import ConfigError
 
 
 def proven_target(home: Path, target: str) -> str:
-    """Target at which gRPC dials the manager at ``target``, host:port, without TLS. On this host,
-    it is the socket of the manager with the state directory ``home``.
+    """Target that gRPC dials, without TLS, to reach the manager at ``target`` (host:port). On this
+    host, it is the socket of the manager with the state directory ``home``.
 
-    Raises ``ConfigError`` if none listens there, or if it could be somebody else's.
+    Raises ``ConfigError`` if no manager listens there, or if the socket could belong to another
+    user.
     """
     host, port = split_address(target)
     if not leads_here(host):

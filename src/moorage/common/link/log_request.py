@@ -1,4 +1,4 @@
-"""The manager's request for the log of a kernel, and the pieces of the answer."""
+"""The manager's request for a kernel's log, and the pieces of the answer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from moorage.common.model.ids import KernelId
 @dataclass(frozen=True, slots=True)
 class LogRequest:
     """Manager → agent: send a kernel's log, or an output, through ``SendLogs`` under this request
-    id. ``tail_lines``: 0: the whole log. ``since_ms``: Unix time, 0: from the beginning.
-    ``offset``: start at this byte of the log, and stop where bytes are missing; None: neither."""
+    id. ``tail_lines``: 0 means the whole log. ``since_ms``: Unix time; 0 means from the beginning.
+    ``offset``: start at this byte of the log, and stop where bytes are missing; None means
+    neither."""
 
     request_id: str
     kernel_id: KernelId
@@ -30,8 +31,8 @@ class LogRequest:
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """``offset``: number of its first byte, counted from the start of the kernel's output; None:
-    unknown. ``attempt``: attempt of that kernel, as far as the manager knows; 0: unknown."""
+    """``offset``: number of its first byte, counted from the start of the kernel's output; None if
+    unknown. ``attempt``: that kernel's attempt, as far as the manager knows; 0 if unknown."""
 
     data: bytes
     offset: int | None = None

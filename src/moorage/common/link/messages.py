@@ -18,11 +18,11 @@ class SlotOffer:
     """One row of an agent's inventory.
 
     ``device_id`` is "" for scalar slots (cpu, mem), whose capacity is in base units. A device has
-    slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself). A MIG slice is a device of
-    its own family, like ``cuda-1g10gb``; ``parent`` is the device that contains it. ``numa``: the
-    NUMA node that the device is attached to; None: unknown. ``nvlink_domain``: GPUs of one agent in
-    the same domain are connected by NVLink; "" for a GPU without NVLink. ``unhealthy_reason``: set
-    when ``healthy`` is false.
+    slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself). A MIG slice is a device
+    with its own family, such as ``cuda-1g10gb``; ``parent`` is the device that contains it.
+    ``numa``: the NUMA node that the device is attached to; None if unknown. ``nvlink_domain``: GPUs
+    of one agent in the same domain are connected by NVLink; "" for a GPU without NVLink.
+    ``unhealthy_reason``: set when ``healthy`` is false.
     """
 
     slot: str
@@ -39,9 +39,9 @@ class SlotOffer:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeState:
-    """Runtime as its agent sees it. ``listed``: the agent has listed all of its kernels since it
-    started, so that a kernel missing from a report does not exist. ``silence_grace_s``: how long
-    its kernels tolerate the silence of their agent; 0: the manager decides."""
+    """Runtime as its agent sees it. ``listed``: the agent has listed all the runtime's kernels
+    since it started, so a kernel missing from a report does not exist. ``silence_grace_s``: how
+    long its kernels tolerate their agent's silence; 0 means that the manager decides."""
 
     name: str
     listed: bool = True
@@ -53,17 +53,17 @@ class AgentInfo:
     """Identity and inventory of an agent; part of every full report.
 
     ``identity`` is random and belongs to the state directory: the same ``agent_id`` with another
-    identity is a different agent. "" for none. ``max_kernels``: limit of concurrent kernels; None:
-    unlimited. A share of a device is a multiple of ``share_quantum`` and at least
+    identity is a different agent. "" for none. ``max_kernels``: limit on concurrent kernels; None
+    means unlimited. A share of a device is a multiple of ``share_quantum`` and at least
     ``share_minimum``, both in 1/1000. ``lease_runtimes``: the runtimes whose kernels end by their
     lease, even if the agent is dead.
 
-    ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``:
+    ``report_interval_s``: the longest pause between two reports; 0 if unknown. ``runtime_states``:
     states of all runtimes that the agent knows, offered or not; empty for an agent of an earlier
-    release, which is treated as if it had listed all kernels. ``doubtful_jobs``: those of its batch
-    runtimes. ``site_nodes``: the latest counts of their site. ``reach``: as in the setting.
-    ``undialed``: addresses of proxies that it should have dialed but has no connection to, with the
-    reason. ``not_ready``: why it cannot start new kernels; "": it can.
+    release, which is treated as if it had listed all kernels. ``doubtful_jobs``: the doubtful jobs
+    of its batch runtimes. ``site_nodes``: the latest node counts of their site. ``reach``: as in
+    the setting. ``undialed``: addresses of proxies that it should have dialed but has no connection
+    to, with the reason. ``not_ready``: why it cannot start new kernels; "" if it can.
     """
 
     agent_id: AgentId
@@ -98,11 +98,11 @@ class AgentInfo:
 @dataclass(frozen=True, slots=True)
 class Observation:
     """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if
-    unknown. ``apps``: its service ports, at ``host``. ``unhealthy``: RUNNING, but fails its health
-    checks, and how. ``expected_start``: QUEUED, when the site expects its start. ``ends_at``: the
-    end of its walltime. Both in Unix seconds, 0 if unknown. ``reload``: the newest that has ended.
-    ``kept_until``: a replica that is ``unhealthy`` because no request reaches it is not replaced
-    before this time; Unix seconds, 0: immediately."""
+    unknown. ``apps``: its service ports, at ``host``. ``unhealthy``: how a RUNNING kernel fails its
+    health checks. ``expected_start``: when the site expects a QUEUED kernel to start. ``ends_at``:
+    the end of its walltime. Both are in Unix seconds, 0 if unknown. ``reload``: the newest reload
+    that has ended. ``kept_until``: a replica that is ``unhealthy`` because no request reaches it is
+    not replaced before this time; Unix seconds, 0 means that it is replaced immediately."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -121,8 +121,7 @@ class Observation:
     kept_until: float = 0.0
 
 
-# The highest generation that a peer may report. Generations are numbers of a sequence that ends at
-# 2^63.
+# The highest generation that a peer may report. Generations come from a sequence that ends at 2^63.
 HIGHEST_GENERATION = 1 << 62
 
 
@@ -132,10 +131,10 @@ class Report:
 
     ``incarnation`` changes with every start of the agent process. ``orders_generation`` is the
     newest generation of orders that it has applied (0: none yet). ``stream`` exceeds the number of
-    every earlier stream of the agent, over restarts and with any manager: a report with a smaller
-    one is late (0: unnumbered). ``newest_generation`` is the newest generation that the agent has
-    ever applied, over restarts: it refuses older orders, and the manager continues above it.
-    ``sent_at``: requests a ``Contact`` with this value once the report is stored (0: none).
+    every earlier stream of the agent, across restarts and managers: a report with a smaller one is
+    late (0 if unnumbered). ``newest_generation`` is the newest generation that the agent has ever
+    applied, across restarts: it refuses older orders, and the manager continues above it.
+    ``sent_at``: requests a ``Contact`` with this value once the report is stored (0 for none).
     """
 
     info: AgentInfo
@@ -143,7 +142,7 @@ class Report:
     orders_generation: int
     kernels: tuple[Observation, ...]
     draining: bool = False
-    orders_wanted: bool = False  # a delta of the orders did not match: send full orders
+    orders_wanted: bool = False  # an orders delta did not match, so send full orders
     stream: int = 0
     sent_at: int = 0
     newest_generation: int = 0
@@ -158,7 +157,7 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class ReportDelta:
     """Agent → manager: changes since the last report on the same stream: the ``kernels`` that
-    changed, and the ids of those that were ``removed``. ``info`` None: unchanged."""
+    changed, and the ids of those that were ``removed``. ``info`` is None if unchanged."""
 
     incarnation: str
     orders_generation: int
@@ -177,7 +176,7 @@ class ReportDelta:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Manager → agent: all kernels that should exist there. Any other is stopped."""
+    """Manager → agent: all kernels that should exist on the agent. It stops all others."""
 
     generation: int
     kernels: tuple[KernelSpec, ...]
@@ -186,7 +185,7 @@ class Orders:
 @dataclass(frozen=True, slots=True)
 class OrdersDelta:
     """Manager → agent: changes to the orders of generation ``base``. ``added``: kernels that are
-    new or must reload. ``digest``: that of the full set of kernel ids after the change."""
+    new or must reload. ``digest``: digest of the full set of kernel ids after the change."""
 
     generation: int
     base: int
@@ -197,8 +196,8 @@ class OrdersDelta:
 
 @dataclass(frozen=True, slots=True)
 class FullReportRequest:
-    """Manager → agent: send a full report. ``no_database``: other managers serve the agent better;
-    ``manager``: the one to switch to."""
+    """Manager → agent: send a full report. ``no_database``: this manager has no database, so other
+    managers serve the agent better. ``manager``: the one to switch to."""
 
     no_database: bool = False
     manager: str = ""
@@ -217,9 +216,9 @@ class ExecRequest:
     """Manager → agent: run a command in a kernel, and relay its streams through ``Exec`` under this
     id.
 
-    ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's
-    own. ``code``: a request about runs of code instead, as JSON; the output is the answer.
-    ``files``, ``path`` and ``name``: files to copy instead; see ``CopySpec``.
+    ``rows`` and ``cols``: size of its terminal (``tty``), 0 if unknown. ``env`` adds to the
+    kernel's own. ``code``: instead, a request about code runs, as JSON; the output is the answer.
+    ``files``, ``path`` and ``name``: instead, files to copy; see ``CopySpec``.
     """
 
     request_id: str
@@ -238,7 +237,8 @@ class ExecRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRequest:
-    """Manager → agent: list the kept workspaces, or ``remove`` that of a session ("": list)."""
+    """Manager → agent: list the kept workspaces, or ``remove`` a session's (list them if it is
+    "")."""
 
     request_id: str
     remove: str = ""
@@ -248,9 +248,10 @@ class WorkspaceRequest:
 class Target:
     """Replica that the proxy may send requests to.
 
-    ``draining``: it gets no new requests, and finishes those that it has. ``tls``: it is not a
-    replica but an external provider, which has a certificate for ``host``, and ``prefix`` instead
-    of /v1 in its paths. ``peer_id``: the id with which its agent joined, "" without a certificate.
+    ``draining``: it receives no new requests, and finishes those that it has. ``tls``: the target
+    is not a replica but an external provider, which has a certificate for ``host``, and ``prefix``
+    instead of /v1 in its paths. ``peer_id``: the id with which its agent joined, "" without a
+    certificate.
     """
 
     session_id: SessionId
@@ -270,7 +271,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class RouteFallback:
-    """Where requests for a model go that it cannot serve: to the model of this name, or to a
+    """Where a model's requests go if it cannot serve them: to the model with this name, or to a
     ``provider`` that uses this name."""
 
     model: str
@@ -279,7 +280,7 @@ class RouteFallback:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Limits of requests for models, in any 60 seconds and concurrently; None: no limit."""
+    """Limits on requests to models, in any 60 seconds and concurrently; None means no limit."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -295,11 +296,11 @@ class RequestLimits:
 class ModelRoute:
     """One served model. Without targets it is known but not loaded: clients get 503, never 404.
 
-    Keys of ``project`` ("": any) see it, and those of the projects in ``shared_with`` ("*": all).
-    ``status``: the served state, "" if unknown. ``expected_s``: time from the start of a replica
-    until it is ready; 0: unknown. ``ready_at``: when the next starting replica is expected to be
-    ready, in Unix seconds; 0: unknown, or none is starting. ``max_model_len``: tokens of a prompt
-    and its answer, at any replica; 0: unknown.
+    Keys of ``project`` ("" for any) see it, and those of the projects in ``shared_with`` ("*" for
+    all). ``status``: the served state, "" if unknown. ``expected_s``: time from a replica's start
+    until it is ready; 0 if unknown. ``ready_at``: when the next starting replica is expected to be
+    ready, in Unix seconds; 0 if unknown or if none is starting. ``max_model_len``: maximum number
+    of tokens of a prompt and its answer, on any replica; 0 if unknown.
     """
 
     name: str
@@ -307,21 +308,21 @@ class ModelRoute:
     targets: tuple[Target, ...] = ()
     project: str = ""
     shared_with: tuple[str, ...] = ()
-    limits: RequestLimits | None = None  # of all requests for it
+    limits: RequestLimits | None = None  # of all its requests
     holds: bool = False  # requests may be held: it is being loaded, or a request wakes it
     status: str = ""
     expected_s: int = 0
     ready_at: int = 0
     max_model_len: int = 0
-    fallbacks: tuple[
-        RouteFallback, ...
-    ] = ()  # in order; fallbacks of other models are not followed
+    # in order; fallbacks of the models named here are not followed
+    fallbacks: tuple[RouteFallback, ...] = ()
     fallback_after_s: float = 0.0  # how long a request waits for a replica before
-    prefix_affinity: bool = False  # requests that begin alike go to the same replica
-    max_load: float = 0.0  # of its share of the requests that a replica may get so; 0: not said
+    prefix_affinity: bool = False  # requests with the same beginning go to the same replica
+    # how many times its share of requests a replica may get this way; 0 if not stated
+    max_load: float = 0.0
     adapters: tuple[str, ...] = ()  # models that the endpoint serves as adapters
-    canary: int = 0  # percentage of the requests for the canary; 0: there is none
-    # Unix seconds until which an exhausted budget of its payer stops it; 0: none does
+    canary: int = 0  # percentage of requests that go to the canary; 0 if there is none
+    # Unix seconds until which an exhausted budget of its payer stops it; 0 if none does
     suspended_until: int = 0
 
     @property
@@ -332,8 +333,8 @@ class ModelRoute:
 
 @dataclass(frozen=True, slots=True)
 class BudgetGrant:
-    """A budget with a hard limit of requests, or of their tokens (``unit``). ``subject``: the name
-    under which its remainder is divided among the proxies, like limits."""
+    """A budget with a hard limit on requests or on their tokens (``unit``). ``subject``: the name
+    under which its remainder is divided among the proxies, as limits are."""
 
     subject: str
     unit: str
@@ -345,11 +346,11 @@ class KeyGrant:
     """An API key as the proxy stores it: lower-case hex SHA-256 of the full secret.
 
     It opens the apps of its ``user`` in its ``project``, of all users there (``project_admin``), or
-    of all (``admin``), and the models that its project sees, or all; ``limits_models``: only
-    ``models`` of these."""
+    all apps (``admin``). It also opens the models that its project sees, or all models; with
+    ``limits_models``, only those in ``models``."""
 
     sha256: str
-    expires_at: int = 0  # Unix seconds; 0: never
+    expires_at: int = 0  # Unix seconds; 0 means never
     user: str = ""
     project: str = ""
     admin: bool = False
@@ -357,18 +358,19 @@ class KeyGrant:
     limits_models: bool = False
     models: tuple[str, ...] = ()
     id: str = ""  # "" from a manager of the previous release
-    owner: str = ""  # the user, whatever it opens
+    owner: str = ""  # the user who owns the key, whatever it opens
     limits: RequestLimits | None = None
-    priority: int | None = None  # of its requests, 0 to 100; None: the default
-    # Unix seconds until which a budget of its key, user or project is exhausted; 0: none is
+    priority: int | None = None  # of its requests, 0 to 100; None means the default
+    # Unix seconds until which a budget of its key, user or project is exhausted; 0 if none is
     exhausted_until: int = 0
-    warned_until: int = 0  # Unix seconds: a soft limit of such a budget is reached; 0: none is
+    # Unix seconds until which a soft limit of such a budget is reached; 0 if none is
+    warned_until: int = 0
     budgets: tuple[BudgetGrant, ...] = ()  # of the key, its user and its project, with hard limits
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectGrant:
-    """Limits of all requests with keys of a project. Projects without limits have no grant."""
+    """Limits on all requests with a project's keys. Projects without limits have no grant."""
 
     name: str
     limits: RequestLimits
@@ -376,9 +378,9 @@ class ProjectGrant:
 
 @dataclass(frozen=True, slots=True)
 class AppRoute:
-    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for
-    none. ``unisolated``: its programs run as the user of the agent, so only administrators may open
-    it. ``peer_id``: as in ``Target``."""
+    """One service port of a running session that belongs to ``user``. ``key``: the key that it
+    checks, "" for none. ``unisolated``: its programs run as the agent's user, so only
+    administrators may open it. ``peer_id``: as in ``Target``."""
 
     session_id: SessionId
     app: str
@@ -389,7 +391,8 @@ class AppRoute:
     key: str
     user: str = ""
     project: str = ""
-    idle_ends_at: int = 0  # Unix seconds: when the session ends as idle; 0: not warned
+    # Unix seconds at which the session ends because it is idle; 0 if not warned
+    idle_ends_at: int = 0
     idle_criterion: str = ""
     unisolated: bool = False
     peer_id: str = ""
@@ -410,7 +413,7 @@ class AccessTokenGrant:
 class RouteTable:
     """Manager → proxy: the full table. A generation older than the current one is refused.
 
-    With ``base``, it contains only additions and changes since the table of that generation, and
+    With ``base``, it contains only additions and changes since that generation's table, and
     removals: names of models, digests of keys and access tokens, and apps as ``session id/app``.
 
     ``revoked_agents``: their peer ids. They belong to the credentials: open connections to these

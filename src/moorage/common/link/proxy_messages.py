@@ -1,4 +1,4 @@
-"""Messages of a proxy's link to a manager: load, usage in numbered batches, and shares of
+"""Messages on a proxy's link to a manager: load, usage in numbered batches, and shares of
 limits."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from moorage.common.model.ids import SessionId
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
-    """``failing_s``: how long it has failed all requests; 0: it does not fail. ``answers``: it has
-    answered within the last seconds."""
+    """``failing_s``: how long it has failed all requests; 0 if it is not failing. ``answers``: it
+    has answered within the last few seconds."""
 
     session_id: SessionId
     in_flight: int = 0  # requests sent to it and not completely answered, including streams
@@ -21,16 +21,18 @@ class ReplicaLoad:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """Load of one model at one proxy: the sum over its workers. It is state, not events; a lost
-    message costs only time."""
+    """Load of one model on one proxy: the sum over its workers. It describes state, not events, so
+    a lost message costs only time."""
 
     model: str  # ModelRoute.name
-    in_flight: int = 0  # with a replica
+    in_flight: int = 0  # sent to a replica
     waiting: int = 0  # held by the proxy: no replica is ready, or all are full
     requests: int = 0  # counter since the start of the proxy process, never reset
-    # since the last request began or ended, at sending; 0 while in_flight or waiting
+    # since the last request started or ended, when the message is sent; 0 while in_flight or
+    # waiting
     idle_s: float = 0.0
-    first_token_ms: int | None = None  # p90 over the requests of the last minute; None: no request
+    # p90 over the last minute's requests; None if there were none
+    first_token_ms: int | None = None
     replicas: tuple[
         ReplicaLoad, ...
     ] = ()  # replicas with in_flight > 0, including draining ones, or with results
@@ -40,8 +42,8 @@ class ModelLoad:
 class LoadReport:
     """Proxy → manager. ``incarnation``: random per start of the proxy process.
     ``routes_generation``: generation of the table that the proxy used when it made this report.
-    ``whole``: the report contains all models with a request since the start of the proxy, as the
-    first report on each stream does; otherwise only those that changed since the last report.
+    ``whole``: the report contains all models with a request since the proxy's start, as the first
+    report on each stream does; otherwise it contains only those that changed since the last report.
     ``apps``: sessions whose apps have open connections, or had traffic since the last report.
     ``tells_apps``: False for a proxy whose release does not fill ``apps``."""
 
@@ -58,7 +60,7 @@ class LoadReport:
 class UsageRecord:
     """Usage of requests in an interval (Unix milliseconds), summed by key, model and replica.
     ``sequence``: its number within its epoch, from 1. ``tokens_cached``: the part of ``tokens_in``
-    found in a cache. ``session_id``: that of the replica, "" if no replica received the
+    found in a cache. ``session_id``: the replica's session, "" if no replica received the
     requests."""
 
     sequence: int
@@ -85,7 +87,8 @@ class UsageBatch:
 
 @dataclass(frozen=True, slots=True)
 class RecordsAck:
-    """Acknowledges that the batch of ``epoch`` whose last record has this number is stored."""
+    """Acknowledges that the batch of ``epoch`` whose last record has this number has been
+    stored."""
 
     epoch: str
     sequence: int
@@ -93,8 +96,8 @@ class RecordsAck:
 
 @dataclass(frozen=True, slots=True)
 class LimitNeed:
-    """A proxy's use of a subject's limits in the last minute, its demand for the next, and its
-    current share."""
+    """A proxy's use of a subject's limits in the last minute, its demand for the next minute, and
+    its current share."""
 
     subject: str
     limit_requests: int = 0
@@ -123,7 +126,7 @@ class LimitShare:
 
 @dataclass(frozen=True, slots=True)
 class ProxyReport:
-    """Proxy → manager. ``dialout``: address for agents that only dial out; empty: none.
+    """Proxy → manager. ``dialout``: address for agents that only dial out; empty if none.
     ``unreached``: addresses in its table that do not answer. A proxy of the previous release also
     names agents that dial out and whose own address answers."""
 
@@ -137,9 +140,9 @@ class ProxyReport:
 
 @dataclass(frozen=True, slots=True)
 class ProxyReply:
-    """Manager → proxy. ``proxies``: number connected to any manager; 0: unknown. ``managers``: the
-    addresses of all managers; empty: unknown. ``manager``: address of the manager to switch to, if
-    this one has more proxies than its share; empty: stay."""
+    """Manager → proxy. ``proxies``: number of proxies connected to any manager; 0 if unknown.
+    ``managers``: the addresses of all managers; empty if unknown. ``manager``: address of the
+    manager to switch to if this one has more proxies than its share; empty means stay."""
 
     acks: tuple[RecordsAck, ...] = ()
     shares: tuple[LimitShare, ...] = ()

@@ -1,18 +1,17 @@
 """Redial policy: which manager an agent or proxy dials next, and after how long. Pure.
 
-The order of the managers is random for each process, so that agents and proxies spread over the
-managers, and delays are random, so that the peers of a failed manager do not all reach the next one
-simultaneously.
+The order of the managers is random for each process, so that agents and proxies spread over them.
+Delays are random, so that a failed manager's peers do not all reach the next one simultaneously.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-# Delay before a manager that has not been tried since the last success: half of this on average. A
-# manager with a large fleet requests less frequent reports, so the report interval reveals the size
-# of the fleet: a fraction of it is then used. 3,333 agents of a failed manager, of 10,000 in all,
-# reach the others in 5 s.
+# Delay before dialing a manager that has not been tried since the last success; half of this on
+# average. A manager with a large fleet requests less frequent reports, so the report interval
+# reveals the size of the fleet, and a fraction of it is then used. If a manager with 3,333 of
+# 10,000 agents fails, its agents reach the others within 5 s.
 SPREAD_S = 0.1
 SPREAD_PART = 0.2
 LONGEST_SPREAD_S = 30.0
@@ -25,7 +24,7 @@ class Redial:
     """``addresses``: all known managers, in the order in which to try them. ``jitter``: like
     ``Clock.jitter``.
 
-    After a failure the next manager is tried almost immediately. Once all have failed, a backoff
+    After a failure, the next manager is tried almost immediately. Once all have failed, a backoff
     precedes each attempt and doubles with every round.
     """
 
@@ -37,8 +36,8 @@ class Redial:
         self._spread_s = SPREAD_S
 
     def set_interval(self, seconds: float) -> None:
-        """Set the report interval that the manager requests; 0: the agent's own setting, which
-        means that the fleet is small."""
+        """Set the report interval that the manager requests; 0 means the agent's own setting, which
+        indicates a small fleet."""
         self._spread_s = min(max(SPREAD_S, SPREAD_PART * seconds), LONGEST_SPREAD_S)
 
     @property
@@ -69,11 +68,11 @@ class Redial:
         return min(backoff_s, LONGEST_BACKOFF_S) * self._jitter(_BACKOFF_JITTER)
 
     def prefer(self, address: str) -> None:
-        """Dial this manager next. It was found to be better than the current one."""
+        """Dial this manager next, because it was found to be better than the current one."""
         self._addresses[1:] = [address, *(a for a in self._addresses[1:] if a != address)]
 
     def learn(self, addresses: Sequence[str]) -> bool:
-        """Add unknown managers, and remove those that were learned before and have gone. Returns
+        """Add unknown managers, and remove those learned earlier that no longer exist. Returns
         whether any were added."""
         new = [address for address in addresses if address not in self._addresses]
         kept = {self.current, *self._configured, *addresses}

@@ -1,4 +1,4 @@
-"""Codecs of the proxies' link: between ``link.messages``, ``link.proxy_messages`` and protobuf."""
+"""Codecs for the proxy link, between ``link.messages``, ``link.proxy_messages`` and protobuf."""
 
 from __future__ import annotations
 

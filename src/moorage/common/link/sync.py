@@ -1,7 +1,7 @@
 """Incremental state synchronization of reports and orders over one stream of the agent link. Pure.
 
 The first message of a stream carries the full state; later ones are deltas as long as both ends
-agree, and their cost is proportional to the change. Each object belongs to one stream: a new stream
+agree, and their cost is proportional to the change. Each object belongs to one stream; a new stream
 gets new objects.
 """
 
@@ -19,12 +19,12 @@ from moorage.common.model.kernel import KernelSpec
 
 
 class ReportSender:
-    """The agent's end of reports. ``deltas``: the manager accepts deltas."""
+    """The agent's end of reports. ``deltas``: whether the manager accepts deltas."""
 
     def __init__(self, *, deltas: bool = False) -> None:
         self.deltas = deltas
         self._digest = SetDigest()
-        self._last: AgentInfo | None = None  # None: the next report must be full
+        self._last: AgentInfo | None = None  # if None, the next report must be full
         self._incarnation = ""
 
     def allow_deltas(self, allowed: bool) -> None:
@@ -40,8 +40,8 @@ class ReportSender:
         self._last = None
 
     def next_message(self, report: Report | ReportDelta) -> agent_pb2.Report:
-        """``report``: the full state, or the possible changes since the last message: unchanged
-        kernels, and removed ones that were not reported, are omitted."""
+        """``report``: the full state, or the possible changes since the last message. Unchanged
+        kernels, and removed ones that were never reported, are omitted."""
         if (
             isinstance(report, Report)
             and not self.needs_full
@@ -95,19 +95,20 @@ class ReportReceiver:
 
     def __init__(self) -> None:
         self._digest = SetDigest()
-        self._incarnation: str | None = None  # None: a full report is needed
+        self._incarnation: str | None = None  # if None, a full report is needed
 
     def reports(self, kernel_id: KernelId) -> bool:
         """Return whether the agent has this kernel, according to the messages received so far."""
         return kernel_id in self._digest
 
     def receive(self, wire: agent_pb2.Report) -> Report | ReportDelta | None:
-        """Decode a message. None: the delta does not match, so request a full report."""
+        """Decode a message. None means that the delta does not match; the caller must request a
+        full report."""
         message = codec.report_from_wire(wire)
         return message if self.accept(wire, message) else None
 
     def accept(self, wire: agent_pb2.Report, message: Report | ReportDelta) -> bool:
-        """Apply a decoded message. False: the delta does not match."""
+        """Apply a decoded message. Returns False if the delta does not match."""
         if isinstance(message, ReportDelta) and message.incarnation != self._incarnation:
             self._incarnation = None
             return False
@@ -119,7 +120,7 @@ class ReportReceiver:
         )
         self._digest.change(contents, message.removed if isinstance(message, ReportDelta) else ())
 
-        # The previous release sends another digest, which cannot be verified here.
+        # The previous release sends a different digest, which cannot be verified here.
         drifted = wire.HasField("content_digest") and wire.content_digest != self._digest.value
         self._incarnation = None if drifted else message.incarnation
         return not drifted
@@ -130,7 +131,7 @@ class OrdersSender:
 
     def __init__(self) -> None:
         self._digest = SetDigest()
-        # the generation sent last; None: the next orders must be full
+        # the generation sent last; if None, the next orders must be full
         self._last: int | None = None
         self._reloads: dict[KernelId, int] = {}  # the generations other than 0 that were sent
 
@@ -149,8 +150,8 @@ class OrdersSender:
         kernels: Mapping[KernelId, KernelSpec],
         changed: Collection[KernelId] | None = None,
     ) -> Orders | OrdersDelta:
-        """``kernels``: all that should exist; ``changed``: at least those added, withdrawn or to be
-        reloaded since the last message. None: any may have changed."""
+        """``kernels``: all kernels that should exist. ``changed``: at least those added, withdrawn
+        or to be reloaded since the last message; None means that any may have changed."""
         base = self._last
         self._last = generation
         if base is None:
@@ -194,8 +195,8 @@ class OrdersReceiver:
         self._generation: int | None = None
 
     def accept(self, message: Orders | OrdersDelta) -> bool:
-        """Whether the message follows the messages received before. False: request full orders;
-        deltas are no longer accepted."""
+        """Whether the message follows the messages received before. If it does not, the caller must
+        request full orders; deltas are no longer accepted."""
         if isinstance(message, Orders):
             self._digest.clear()
             self._digest.change(_order_contents(k.kernel_id for k in message.kernels))
@@ -219,6 +220,6 @@ class OrdersReceiver:
 def _order_contents(kernel_ids: Iterable[KernelId]) -> Iterable[tuple[str, bytes]]:
     """Content of an order.
 
-    A kernel's specification never changes except for the generation of its reload, for which a lost
-    delta costs the stream: its id stands for it. The suffix is part of the protocol."""
+    The kernel's id represents its specification, which never changes except for the reload
+    generation, where a lost delta costs the stream. The suffix is part of the protocol."""
     return ((k, f"{k}\0''".encode()) for k in kernel_ids)

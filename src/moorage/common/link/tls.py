@@ -1,4 +1,4 @@
-"""TLS of connections between peers other than gRPC: each side has a certificate of the links'
+"""TLS for connections between peers other than gRPC. Each side has a certificate from the links'
 CA."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SERVER_AUTH = bytes.fromhex("06082b06010505070301")
 
 
 def client_context(identity: Identity) -> ssl.SSLContext:
-    """TLS context of a client. The peer is identified with ``peer_names``, because its certificate
+    """TLS context for a client. The peer is identified with ``peer_names``, because its certificate
     contains no address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -43,13 +43,13 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 def may_serve(identity: Identity) -> bool:
-    """Whether a server may present the certificate."""
+    """Whether the certificate is valid for a server."""
     return _SERVER_AUTH in ssl.PEM_cert_to_DER_cert(identity.certificate)
 
 
 def peer_names(certificate: Any) -> tuple[str, str, str]:
-    """Kind, name and peer id in the peer's certificate, as ``SSLObject.getpeercert`` returns it;
-    empty strings for a foreign one."""
+    """Kind, name and peer id in the peer's certificate, as returned by ``SSLObject.getpeercert``;
+    empty strings for a foreign certificate."""
     for kind, uri in (certificate or {}).get("subjectAltName", ()):
         parts = uri.split(":")
         if kind == "URI" and len(parts) == 4 and parts[0] == "moorage":

@@ -1,4 +1,4 @@
-"""Codecs of usage reports: between ``model.usage`` and protobuf."""
+"""Codecs for usage reports, between ``model.usage`` and protobuf."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""Unix sockets of a manager in its state directory, which prove its identity to clients on its
+"""A manager's Unix sockets in its state directory, which prove its identity to clients on its
 host."""

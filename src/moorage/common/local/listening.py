@@ -19,7 +19,7 @@ _BACKLOG = 1024
 @contextmanager
 def reserved(path: Path) -> Iterator[str]:
     """Reserve a path, short enough for a socket, at which only this process may listen until it
-    leaves. Leftovers of a killed process are removed. Raises ``StartupError``."""
+    leaves the context. Leftovers of a killed process are removed. Raises ``StartupError``."""
     lock = -1
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -14,7 +14,7 @@ ListenerKind = Literal["manager", "link"]
 
 
 def socket_path(home: Path, kind: ListenerKind, port: int) -> Path:
-    """Path of the Unix socket of a manager with the state directory ``home`` that listens on
+    """Path of the Unix socket of the manager that has the state directory ``home`` and listens on
     ``port``: ``manager`` is its REST API, ``link`` its gRPC link. Managers that share the directory
     have different ports."""
     return home / "run" / f"{kind}-{port}.sock"
@@ -41,19 +41,19 @@ def path_of_unix_url(url: str) -> str | None:
 
 
 def leads_here(host: str) -> bool:
-    """Whether connections to ``host`` end on this host, in all spellings that require no name
-    server."""
+    """Whether connections to ``host`` end on this host. Recognizes all spellings that require no
+    name server."""
     name = unquote(host).strip("[]").rstrip(".").lower()
     if name in ("localhost", "127.0.0.1") or name.endswith(".localhost"):
         return True
 
-    from ipaddress import IPv6Address, ip_address  # the usual addresses do not require it
+    from ipaddress import IPv6Address, ip_address  # not needed for the usual addresses
 
     try:
         address = ip_address(name.partition("%")[0])
     except ValueError:
         try:
-            # 127.1, 0x7f000001: the system's resolver accepts them as addresses.
+            # The system's resolver also accepts 127.1 and 0x7f000001 as addresses.
             address = ip_address(socket.inet_aton(name))
         except (OSError, ValueError, UnicodeError):
             return False

@@ -1,8 +1,8 @@
 """Proof of the identity of a server on this host.
 
-Any user may listen on a free port of loopback. A Unix socket can be created only by users who may
-write to its directory, and the kernel names the user who listens: both are checked before anything
-is sent.
+Any user can listen on a free loopback port. A Unix socket can be created only by users who may
+write to its directory, and the operating system's kernel reports the user who listens. Both are
+checked before anything is sent.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Unproven(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class ProofStep:
-    """A directory or a link on the way to a socket.
+    """A directory or link on the path to a socket.
 
-    ``private_group``: its group has no members other than its owner. ``in_shared``: anybody may
-    create entries next to it, and only their owners may replace them (a sticky directory, such as
+    ``private_group``: its group has no members other than its owner. ``in_shared``: anybody can
+    create entries next to it, and only their owners can replace them (a sticky directory, such as
     ``/tmp``).
     """
 
@@ -58,8 +58,8 @@ class ProofStep:
 
 
 def find_problem(steps: Sequence[ProofStep], own_uid: int) -> str:
-    """Explain why somebody else may create a socket in the directory of the last step; "" if only
-    root, its owner and this user may.
+    """Explain why another user can create a socket in the directory of the last step; "" if only
+    root, its owner and this user can.
 
     ``steps``: from the root."""
     owner = steps[-1].uid
@@ -76,7 +76,8 @@ def find_problem(steps: Sequence[ProofStep], own_uid: int) -> str:
 
 def connect(path: str, *, timeout_s: float | None) -> socket.socket:
     """Connect to the socket ``path`` after verifying its server: only root, this user or the owner
-    of its directory could have created it, and one of them listens. ``timeout_s``: 0: do not wait.
+    of its directory could have created it, and one of them listens. If ``timeout_s`` is 0, it does
+    not wait.
 
     Raises ``Unproven``, and ``OSError`` if nothing listens there.
     """
@@ -115,8 +116,8 @@ def connect(path: str, *, timeout_s: float | None) -> socket.socket:
 
 
 def short_path(directory: str, name: str) -> str:
-    """Path at which this process reaches a socket in ``directory``, even if it is longer than the
-    system allows for a socket: then the directory stays open until the process ends."""
+    """Path at which this process reaches a socket in ``directory``. If the actual path is longer
+    than the system allows for a socket, the directory stays open until the process ends."""
     path = os.path.join(directory, name)
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         return path
@@ -149,12 +150,12 @@ def _peer_uid(connection: socket.socket) -> int:
 
 
 def _steps_to(directory: str) -> Iterator[ProofStep]:
-    """Directories and links that lead to ``directory``, whose path is absolute; the last one is the
-    directory itself. Raises ``OSError``."""
+    """Directories and links on the way to ``directory``, whose path is absolute; the last one is
+    the directory itself. Raises ``OSError``."""
     root = _step("/", in_shared=False)
     yield root
 
-    # Steps on the way down to the current directory.
+    # Steps from the root down to the current directory.
     way = [root]
     pending = [part for part in reversed(directory.split("/")) if part not in ("", ".")]
     links = 0
@@ -180,7 +181,7 @@ def _steps_to(directory: str) -> Iterator[ProofStep]:
 
         pending += [part for part in reversed(target.split("/")) if part not in ("", ".")]
 
-    # A link may lead up to a directory that was the last step before.
+    # A link may lead back up to the directory that was the previous last step.
     yield way[-1]
 
 

@@ -1,4 +1,4 @@
-"""LoRA adapters of endpoints: the models that they provide, and the arguments that load them in a
+"""LoRA adapters of endpoints: the models that they provide, and the arguments that load them into a
 replica. Pure."""
 
 from __future__ import annotations

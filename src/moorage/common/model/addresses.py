@@ -26,8 +26,8 @@ def local_address(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address. The only host name that counts is
-    ``localhost``."""
+    """Return whether only this machine can reach the address. ``localhost`` is the only host name
+    recognized."""
     try:
         return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -35,23 +35,23 @@ def is_loopback(host: str) -> bool:
 
 
 def split_addresses(value: str) -> tuple[str, ...]:
-    """Split ``"one:8701, two:8701"``. Raises ``ValueError`` for an empty list or an address in
-    another form."""
+    """Split ``"one:8701, two:8701"``. Raises ``ValueError`` for an empty list or for an address in
+    any other form."""
     addresses = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
     for address in addresses:
         split_address(address)
     return addresses
 
 
-# Stands in for the address of an agent that only dials out: no name server knows this domain (RFC
+# Stands in for the address of an agent that only dials out. No name server knows this domain (RFC
 # 6761).
 _DIAL_OUT = ".agent.invalid"
 
 
 def dial_out_host(agent_id: str, peer_id: str) -> str:
-    """Host name under which proxies address the kernels of an agent that only dials out.
+    """Host name at which proxies address the kernels of an agent that only dials out.
 
-    ``peer_id``: the id in the agent's certificate, "" without one; an agent that joins again with
+    ``peer_id``: the id in the agent's certificate, "" without one. An agent that joins again with
     the same name is a different host."""
     return f"{agent_id}{'.' if peer_id else ''}{peer_id}{_DIAL_OUT}".lower()
 
@@ -63,7 +63,7 @@ def is_dial_out_host(host: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class AddressRule:
     """Addresses that an agent or proxy may report: those of a network, or one name. ``peer``: the
-    only one that may report them; "" for all of them."""
+    only peer that may report them; "" for all peers."""
 
     peer: str
     network: IPv4Network | IPv6Network | None

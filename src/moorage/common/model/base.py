@@ -1,4 +1,4 @@
-"""Base of request models, and common types of fields."""
+"""Base of request models, and common field types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?")
 
 
 def suggested_name(text: str) -> str:
-    """Derive a valid name from ``text``: without accents, and with - for other characters."""
+    """Derive a valid name from ``text``: accents are removed, and other characters become -."""
     letters = (
         character
         for character in unicodedata.normalize("NFKD", text[:512])
@@ -32,7 +32,7 @@ def _check_name(value: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_check_name)]
-# Ten years; larger values are mistakes and would overflow timestamps.
+# Ten years. Larger values are mistakes and would overflow timestamps.
 Seconds = Annotated[float, Field(gt=0, le=315_360_000)]
 
 

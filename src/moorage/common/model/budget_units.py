@@ -1,4 +1,4 @@
-"""Amounts of budgets and prices as people write them, such as hours, and as exact integers.
+"""Amounts in budgets and prices, both as people write them, such as hours, and as exact integers.
 Pure."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 
 from moorage.common.model.errors import InvalidInput
 
-# Amount of the ledger in one unit as people write it, and the name of that unit.
+# Ledger amount in one unit as people write it, and the name of that unit.
 _SCALES: Mapping[str, tuple[int, str]] = {
     "gpu": (3_600_000, "h"),
     "cpu": (3_600_000, "h"),

@@ -1,5 +1,5 @@
-"""Checkpoint signal of a session as users write it, validated: the signal that its program receives
-before SIGTERM."""
+"""A session's checkpoint signal, which its program receives before SIGTERM, as users write it, with
+validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moorage.common.model.base import Model
 from moorage.common.model.reload import ReloadSignal
 from moorage.common.model.runtimes import traits_of
 
-# Used by resource groups that set no value.
+# Used by resource groups that do not set a value.
 MAX_GRACE_S = 300.0
 
 
@@ -35,7 +35,7 @@ class Checkpoint(Model):
 
 
 def granted_grace_s(asked_s: float | None, bound_s: float | None) -> float:
-    """Seconds that a session gets to save its state. None: it has no checkpoint signal, or its
+    """Seconds that a session gets to save its state. None if it has no checkpoint signal, or its
     resource group sets no limit."""
     return min(asked_s or 0.0, MAX_GRACE_S if bound_s is None else bound_s)
 

@@ -23,9 +23,9 @@ class ClusterMember:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMembership:
-    """Membership of one kernel in the cluster of its session.
+    """Membership of one kernel in its session's cluster.
 
-    ``members`` lists all kernels by rank, main1 first, this kernel included. ``group`` is the
+    ``members`` lists all kernels by rank, main1 first, including this kernel. ``group`` is the
     kernel id of main1; it is unique to one attempt of the session. ``index`` counts from 1 within
     the role. The key pair is ed25519, in OpenSSH's formats, and lives as long as the session.
     """
@@ -41,5 +41,5 @@ class ClusterMembership:
 
     @property
     def rank(self) -> int:
-        """Rank, counted from 0, which is main1."""
+        """Rank, counted from 0, which is main1's."""
         return 0 if self.role == "main" else self.index

@@ -17,7 +17,7 @@ HOSTNAMES_RESOLVE = (
 
 
 class Dependency(Model):
-    """Dependency on another session of the same project, which must end first."""
+    """Dependency on another session in the same project, which must end first."""
 
     session: Name = Field(
         description="Id or name. A name refers to the live session, or else to the most recent one."
@@ -28,7 +28,7 @@ class Dependency(Model):
 
 
 def dependency(value: Any) -> Any:
-    """Expand a bare name to a dependency on its success."""
+    """Expand a bare name to a dependency on that session's success."""
     return {"session": value} if isinstance(value, str) else value
 
 
@@ -45,7 +45,7 @@ class Cluster(Model):
     """Cluster: several kernels that start and end together: main1, sub1, sub2, …"""
 
     size: Annotated[int, Field(ge=1, le=128)] = Field(
-        description="Number of kernels, including main1. 1: no cluster."
+        description="Number of kernels, including main1. 1 means no cluster."
     )
     mode: Literal["single-node", "multi-node"] = Field(
         default="single-node", description="All kernels on one agent, or each on a different agent."
@@ -63,5 +63,5 @@ class Cluster(Model):
 
 
 def drop_single_kernel_cluster(value: Cluster | None) -> Cluster | None:
-    """Drop a cluster of one kernel, which is an ordinary session."""
+    """Drop a cluster of one kernel, because it is an ordinary session."""
     return None if value is not None and value.size == 1 else value
