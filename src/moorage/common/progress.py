@@ -1,4 +1,4 @@
-"""Progress reports of the calling program. Imports no other package."""
+"""Progress reports from the calling program. Imports no other package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.progress import PROGRESS_VAR
 
-# The agent reads less often, and an endless loop must not fill the disk.
+# The agent reads less often than this, and an endless loop must not fill the disk.
 _PAUSE_S = 0.5
 _MESSAGE = 200
 _CLOCK = SystemClock()
@@ -42,7 +42,7 @@ def acknowledge(success: bool, message: str) -> None:
 
 
 def _append(path: str, given: dict[str, object]) -> None:
-    # A full disk must not end a program.
+    # A full disk must not stop a program.
     with suppress(OSError, TypeError, ValueError):
         line = json.dumps({name: value for name, value in given.items() if value not in (None, "")})
         with open(path, "a", encoding="utf-8") as file:

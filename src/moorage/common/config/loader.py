@@ -105,7 +105,8 @@ def load(
     otherwise moorage.toml in the state directory, otherwise /etc/moorage/moorage.toml; the last two
     are optional. ``shared``: the JSON text of settings in etcd; invalid ones are ignored.
 
-    Raises: ConfigError: with the setting, the value, its origin and the allowed values.
+    Raises:
+        ConfigError: with the setting, the value, its origin and the allowed values.
     """
     upper = _from_env(env) | _from_flags(flags, options or {})
     home = upper.get("common.home", _Given(Settings().common.home, _DEFAULT)).value

@@ -1,4 +1,4 @@
-"""Runs of code in sessions: statuses, limits and pages, shared by agents and managers. Pure."""
+"""Code runs in sessions: statuses, limits and pages, shared by agents and managers. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 Item = dict[str, Any]
 
 MAX_CODE_BYTES = 256 * 1024
-MAX_OUTPUT_BYTES = 4 * 1024 * 1024  # of a run; more is dropped, and noted
+MAX_OUTPUT_BYTES = 4 * 1024 * 1024  # of a run; more is dropped, which is noted
 PAGE_BYTES = 512 * 1024
 MAX_WAITING = 64  # runs that wait for one code kernel
-MAX_RECORDS = 100  # finished runs that are kept per kernel of a session
+MAX_RECORDS = 100  # finished runs kept per kernel of a session
 MAX_WAIT_S = 30.0
 DEFAULT_TIMEOUT_S = 3600.0
 MAX_TIMEOUT_S = 7 * 86_400.0
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 STAGES = ("clean", "build", "exec")
-# Old agents treat this as the program of a command; no session has such a program.
+# Old agents treat this as the program of a command; no session contains such a program.
 PROGRAM = "moorage-run-code"
 
 
@@ -43,8 +43,8 @@ _STAGE_ENDS = {"clean": RunStatus.CLEAN_FINISHED, "build": RunStatus.BUILD_FINIS
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """Part of a run's record. ``next``: the number of items up to its end; send it to request the
-    following items."""
+    """Part of a run's record. ``next``: the number of items up to its end, to be sent to request
+    the items that follow."""
 
     status: RunStatus
     items: Sequence[Item]
@@ -54,7 +54,7 @@ class RunPage:
 
 
 class RunItems:
-    """Items of a run, with an index of their sizes and of page ends. Reading a page costs time in
+    """Items of a run, with an index of their sizes and of page ends. Reading a page takes time in
     proportion to its size; waiting for a page costs nothing."""
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
@@ -83,8 +83,8 @@ class RunItems:
         """The items that follow the first ``after`` ones: up to the end of a stage, or ``limit``
         bytes.
 
-        The status is that of the run at the end of the page, so that a client that reads page by
-        page sees each status. A page has at least one item if any exists.
+        The status is the run's status at the end of the page, so that a client that reads page by
+        page sees every status. A page has at least one item if any exists.
         """
         end, is_marked = self._page_end(after, limit)
         items = self.items[after:end]
@@ -122,5 +122,5 @@ class RunItems:
 def end(
     exit_code: int | None, reason: str = "", status: RunStatus = RunStatus.FINISHED
 ) -> Mapping[str, Any]:
-    """The last item of a run. ``reason``: why the run ended, if it did not end by itself."""
+    """A run's last item. ``reason``: why the run ended, if it did not end by itself."""
     return {"type": "end", "status": status, "exit_code": exit_code, "reason": reason}

@@ -41,7 +41,7 @@ class Size(Model):
 class CopySpec(Model):
     """Files that a command copies as a tar stream between the session and its input or output.
 
-    ``path``: in the session. ``name``: the name of the source when copying in; its entry in the
+    ``path``: the path in the session. ``name``: the source's name when copying in; its entry in the
     stream is called "copy"."""
 
     direction: Literal["in", "out"]
@@ -56,23 +56,22 @@ class ExecSpec(Model):
         description="Program and arguments. No shell is involved."
     )
     tty: bool = Field(
-        default=False, description="Allocate a terminal. All output is then on the stdout channel."
+        default=False,
+        description="Allocate a terminal. All output is then sent on the stdout channel.",
     )
     stdin: bool = Field(
         default=False,
         description="Forward standard input. Otherwise the command reads end of file.",
     )
     size: Size = Size()
-    env: Env = Field(
-        default={}, description="Environment variables in addition to those of the session."
-    )
+    env: Env = Field(default={}, description="Environment variables in addition to the session's.")
     kernel: Annotated[str, Field(max_length=64)] = Field(
         default="main1", description="Kernel of a cluster session to run in, such as sub1."
     )
     files: CopySpec | None = Field(
         default=None,
         description=(
-            "Files to copy. Jobs of a site run no commands; their runtime copies the files itself."
+            "Files to copy. Jobs at a site do not run commands; their runtime copies the files itself."
         ),
     )
 

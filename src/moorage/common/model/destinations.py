@@ -2,8 +2,8 @@
 reach. Pure.
 
 A server that follows its users' URLs lends them its place in the network: loopback, the cluster's
-own networks, and the metadata services of clouds. The decision is made on resolved addresses, so no
-spelling of a host gets around it. ``guarded_session`` resolves and connects.
+own networks, and the metadata services of clouds. The decision is based on resolved addresses, so
+no spelling of a host gets around it. ``guarded_session`` resolves and connects.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from moorage.common.model.errors import InvalidInput
 Address = IPv4Address | IPv6Address
 _EXAMPLE = "write it like https://api.example.com/v1"
 _SCHEMES = {"http": 80, "https": 443}
-# Translations of IPv4 into IPv6 that leave the IPv4 address in the last 32 bits (RFC 6052, RFC
-# 8215).
+# Translations of IPv4 to IPv6 that keep the IPv4 address in the last 32 bits (RFC 6052, RFC 8215).
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 
 
 @dataclass(frozen=True, slots=True)
 class DestinationPolicy:
     """``allowed``: networks (CIDR) and host names that are allowed although they are not public. A
-    name that starts with a dot stands for its subdomains. ``plain_http``: whether http is allowed
-    as well as https."""
+    name that starts with a dot includes its subdomains. ``plain_http``: whether http is allowed in
+    addition to https."""
 
     allowed: tuple[str, ...] = ()
     plain_http: bool = False
@@ -70,8 +69,8 @@ def parse(url: str, policy: DestinationPolicy) -> URL:
 def decide(host: str, addresses: Iterable[str], policy: DestinationPolicy) -> tuple[str, ...]:
     """Return the addresses if a request may go to all of them. Raises ``InvalidInput``.
 
-    One address that is not allowed refuses the whole host, because a connection picks any of the
-    addresses.
+    If one address is not allowed, the whole host is refused, because a connection may pick any of
+    the addresses.
     """
     found = tuple(addresses)
     if not found:

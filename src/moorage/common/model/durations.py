@@ -1,7 +1,7 @@
 """Durations as text: ``90s``, ``10m``, ``1h30m``, ``7d``. Pure.
 
-Every option of the command line that takes a duration uses this grammar. JSON fields and settings
-hold plain seconds, and their names end in ``_s`` (``timeout_s``).
+Every command-line option that takes a duration uses this grammar. JSON fields and settings hold
+plain seconds, and their names end in ``_s`` (``timeout_s``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MAX_S = 315_360_000  # ten years: anything longer is a typing error
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds. Raises ``ValueError`` with the text and the grammar."""
+    """Return the duration in seconds. Raises ``ValueError`` with the text and the grammar."""
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a duration: write it like 90s, 10m, 1h30m or 7d")
@@ -31,7 +31,8 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Format with the two largest units: ``0.31s``, ``42s``, ``3m12s``, ``5h02m``, ``3d4h``.
+    """Format a duration with its two largest units: ``0.31s``, ``42s``, ``3m12s``, ``5h02m``,
+    ``3d4h``.
 
     ``parse_duration`` reads all of them.
     """

@@ -1,6 +1,6 @@
 """Errors that cross an interface.
 
-The docstring of a class is its default message. ``next_step`` tells the caller what to do.
+A class's docstring is its default message. ``next_step`` is the action recommended to the caller.
 """
 
 from __future__ import annotations

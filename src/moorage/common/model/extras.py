@@ -1,4 +1,4 @@
-"""Optional dependencies: what a failed import lacks, and how to install it."""
+"""Optional dependencies: what is missing after a failed import, and how to install it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ PACKAGES = {"libgomp.so.1": ("libgomp1", "libgomp"), "libstdc++.so.6": ("libstdc
 
 
 def missing_library(error: ImportError) -> str:
-    """The shared library of the system that an installed package needs for its import; "" if the
-    import failed for another reason."""
+    """The shared system library that an installed package needs for its import; "" if the import
+    failed for another reason."""
     found = _LIBRARY.search(str(error))
     return found[1] if found else ""
 

@@ -1,7 +1,7 @@
 """Session types and their features: the single table behind validation, the reference and tests.
 
-Pure data. A field of a specification belongs to the feature in ``FIELDS``; a type without that
-feature refuses the field.
+Pure data. ``FIELDS`` maps each field of a specification to its feature; a type without that feature
+refuses the field.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ FEATURES: Mapping[SessionType, frozenset[Feature]] = {
     SessionType.SYSTEM: _ALL | {Feature.START_AFTER, Feature.IDLE_PROGRAM, Feature.IDLE_CRITERIA},
 }
 
-# Features of the table that this release lacks, with what to use until then.
+# Features in the table that this release lacks, each with an alternative for the time being.
 PLANNED: Mapping[Feature, str] = {}
 
-# Fields of a session's specification, each with the feature that it needs and an alternative.
+# Fields of a session's specification, each with the feature that it needs and an alternative to it.
 FIELDS: Mapping[str, tuple[Feature, str]] = {
     "timeout_s": (Feature.TIMEOUT, "use `max_lifetime_s`"),
     "retries": (Feature.RETRIES, "only they have a result"),
@@ -93,7 +93,7 @@ FIELDS: Mapping[str, tuple[Feature, str]] = {
 
 
 def types_with(feature: Feature) -> list[SessionType]:
-    """Session types that have a feature, in the order of the table."""
+    """Session types that have a feature, in table order."""
     return [kind for kind, features in FEATURES.items() if feature in features]
 
 
@@ -112,7 +112,7 @@ def find_problem(kind: SessionType, given: Iterable[str]) -> str | None:
 
 
 def warnings(kind: SessionType, given: Iterable[str]) -> list[str]:
-    """Describe fields of ``given`` that the type accepts, but that have less effect for it."""
+    """Describe the fields of ``given`` that the type accepts but that have less effect for it."""
     if "depends_on" in given and Feature.START_AFTER in FEATURES[kind]:
         return [
             f"`depends_on` only orders the start of {kind} sessions: they have no result of their "
@@ -139,7 +139,7 @@ def refuse_planned(given: Any) -> Any:
 
 
 def document() -> Iterator[str]:
-    """Lines of the reference page of the session types."""
+    """Lines of the reference page on session types."""
     yield "# Session types and their features"
     yield ""
     yield "A specification with a field that its type does not have is rejected."

@@ -1,4 +1,4 @@
-"""Scheduling options of resource groups, and quotas, as administrators set them."""
+"""Scheduling options and quotas of resource groups, as administrators set them."""
 
 from __future__ import annotations
 
@@ -63,31 +63,31 @@ class PreemptionOptions(Model):
         default="newest", description="Order of preemption among sessions of the lowest priority."
     )
     min_runtime_s: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
-        default=0, description="Runtime before a session may be preempted, in seconds."
+        default=0, description="Minimum runtime before a session may be preempted, in seconds."
     )
     among: Literal["all", "same-project", "same-user"] = Field(
         default="all",
         description=(
-            "Sessions that one may preempt: those of anybody, of its project, or of its user."
+            "Sessions that a session may preempt: anybody's, its project's, or its user's."
         ),
     )
     max_grace_s: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=MAX_GRACE_S,
         description=(
-            "Longest time that a session with `checkpoint` gets to save its state, in seconds."
+            "Maximum time that a session with `checkpoint` gets to save its state, in seconds."
         ),
     )
 
 
 class PriorityCeilings(Model):
-    """Highest priorities that the roles of a project may request. Administrators of the platform
-    have no ceiling."""
+    """Highest priorities that a project's roles may request. Platform administrators have no
+    ceiling."""
 
     member: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=DEFAULT_PRIORITY, description="Highest priority that members may request."
+        default=DEFAULT_PRIORITY, description="Highest priority that members can request."
     )
     project_admin: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=100, description="Highest priority that administrators of a project may request."
+        default=100, description="Highest priority that project administrators can request."
     )
 
 
@@ -113,22 +113,22 @@ class GroupOptions(Model):
     num_retries_to_skip: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=1,
         description=(
-            "hol=skip: number of failed attempts after which a session is tried after all "
-            "others; 0: the head of the queue blocks."
+            "hol=skip: number of failed attempts after which a session is tried after all others; "
+            "with 0, the head of the queue blocks."
         ),
     )
     max_bypasses: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
         default=100,
         description=(
             "Number of sessions that may start ahead of the blocked head before it is overdue; "
-            "null: no limit."
+            "null means no limit."
         ),
     )
     max_skip_age_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = Field(
         default=3600,
         description=(
-            "Waiting time in seconds after which a session is overdue, so that no younger "
-            "session may delay it; null: no limit."
+            "Waiting time in seconds after which a session is overdue, so that no younger session "
+            "may delay it; null means no limit."
         ),
     )
     agent_selection: Selection = Field(
@@ -137,8 +137,7 @@ class GroupOptions(Model):
     )
     replicas: Literal["spread", "pack", "none"] = Field(
         default="spread",
-        description="Placement of the replicas of one endpoint: on different agents, on as few "
-        "agents as "
+        description="Placement of an endpoint's replicas: on different agents, on as few agents as "
         "possible, or without preference.",
     )
     fraction: Literal["even", "fill"] = Field(
@@ -159,13 +158,13 @@ class GroupOptions(Model):
     )
     projects: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
         default=None,
-        description="Projects that may use the group, in addition to `users`. null for both: all.",
+        description="Projects that may use the group, in addition to `users`. null for both means all.",
     )
     users: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
         default=None, description="Users that may use the group, in any project."
     )
     session_types: Annotated[list[SessionType], Field(min_length=1)] | None = Field(
-        default=None, description="Session types that may be created; null: all except system."
+        default=None, description="Session types that may be created; null means all except system."
     )
     reuse: ReusePolicy = Field(
         default="never",
@@ -186,25 +185,25 @@ class GroupOptions(Model):
     container_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = Field(
         default="",
         description=(
-            "uid or uid:gid of containers; empty: the node's setting, or else that of the image."
+            "uid or uid:gid of containers; empty means the node's setting or, without one, the image's."
         ),
     )
     images: Annotated[list[ImagePattern], Field(max_length=1000)] | None = Field(
         default=None,
         description=(
             "Images that sessions may name, such as registry.example/team/*; `*` also matches "
-            "slashes. null: all."
+            "slashes. null means all."
         ),
     )
     mounts: Annotated[list[Directory], Field(max_length=100)] | None = Field(
         default=None,
-        description="Directories on the nodes that may contain the models of sessions. null: all.",
+        description="Directories on the nodes that may contain the models of sessions. null means all.",
     )
     hpc: HpcOptions | None = Field(
         default=None,
         description=(
-            "Site at which the group's sessions run as jobs; null: they run on the nodes of its "
-            "agents."
+            "Site at which the group's sessions run as jobs; null means that they run on the nodes "
+            "of its agents."
         ),
     )
     template_defaults: dict[str, Any] = Field(
@@ -217,18 +216,19 @@ class GroupOptions(Model):
     idle: IdlePolicy | None = Field(
         default=None,
         description=(
-            "When interactive sessions of the group count as idle and end. null: each session "
-            "chooses."
+            "When the group's interactive sessions are considered idle and end. null means that "
+            "each session chooses."
         ),
     )
     preemption: PreemptionOptions | None = Field(
-        default=None, description="Preemption options; null: sessions are never preempted."
+        default=None,
+        description="Preemption options; null means that sessions are never preempted.",
     )
     max_priority: PriorityCeilings | None = Field(
         default=None,
         description=(
-            "Highest priority of new sessions and endpoints by the role of the requester; null: "
-            "the default priority for members, any priority for administrators of projects."
+            "Highest priority of new sessions and endpoints by the requester's role; null means "
+            "the default priority for members and any priority for project administrators."
         ),
     )
 
@@ -251,7 +251,7 @@ Limits = Annotated[dict[str, str | int | float], BeforeValidator(_check_limits)]
 
 
 class QuotaLimits(Model):
-    """Quota of a user, project or resource group. 0 allows nothing; an absent limit is
+    """Quota of a user, project or resource group. 0 allows nothing; an absent limit means
     unlimited."""
 
     slots: Limits = Field(
@@ -266,7 +266,7 @@ class QuotaLimits(Model):
     node_hours: Annotated[float, Field(ge=0, le=1_000_000_000)] | None = Field(
         default=None,
         description=(
-            "Resource groups of kind hpc: node-hours that jobs may use in a calendar month "
+            "For resource groups of kind hpc: node-hours that jobs may use in a calendar month "
             "(UTC). The remaining walltime of live jobs counts as used."
         ),
     )
@@ -274,7 +274,7 @@ class QuotaLimits(Model):
     system_sessions: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
         default=None,
         description=(
-            "Maximum number of placed system sessions. They count against no other limit except "
+            "Maximum number of placed system sessions. They count against no other limit than "
             "`pending`."
         ),
     )

@@ -1,5 +1,4 @@
-"""Options of resource groups of kind hpc: the requests that the jobs of their sessions make to a
-site."""
+"""Options of resource groups of kind hpc: what their sessions' jobs request from a site."""
 
 from __future__ import annotations
 
@@ -25,13 +24,11 @@ def _check_size(value: str | int) -> str | int:
 
 
 class SiteJob(Model):
-    """Request of a session's job to its site. An empty text selects the default of the agent or the
-    site."""
+    """What a session's job requests from its site. An empty text selects the default of the agent
+    or the site."""
 
-    cluster: Text = Field(default="", description="Cluster of the site.")
-    node_type: Text = Field(
-        default="", description="Type of the nodes, by the site's own name or number."
-    )
+    cluster: Text = Field(default="", description="Cluster at the site.")
+    node_type: Text = Field(default="", description="Node type, by the site's own name or number.")
     project: Text = Field(default="", description="Project that the site bills.")
     template: Text = Field(
         default="", description="Command template registered at the site (HEAppE)."
@@ -47,25 +44,25 @@ class SiteJob(Model):
 class HpcOptions(SiteJob):
     """Marks a resource group as kind hpc: its sessions run as jobs of a site."""
 
-    runtime: SiteRuntimeChoice = Field(description="Runtime of the agents of the group.")
+    runtime: SiteRuntimeChoice = Field(description="Runtime of the group's agents.")
     walltime_s: Seconds = Field(description="Walltime that jobs request, in seconds.")
     queue_timeout_s: Seconds | None = Field(
         default=None,
-        description="Maximum time of a job in the queue of the site, in seconds; null: unlimited.",
+        description="Maximum time that a job may wait in the site's queue, in seconds; null means unlimited.",
     )
     node_cores: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None,
-        description="Processors of a node; a session may not request more. null: not checked.",
+        description="Processors of a node; a session may not request more. null means not checked.",
     )
     node_memory: Annotated[str | int, AfterValidator(_check_size)] | None = Field(
-        default=None, description="Memory of a node, such as 512GiB; null: not checked."
+        default=None, description="Memory of a node, such as 512GiB; null means not checked."
     )
     node_gpus: Annotated[int, Field(ge=0, le=1000)] | None = Field(
-        default=None, description="GPUs of a node; null: not checked."
+        default=None, description="GPUs of a node; null means not checked."
     )
     successor_at: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.9,
         description=(
-            "Fraction of the walltime after which the successor of a replica starts at the latest."
+            "Fraction of the walltime after which a replica's successor starts at the latest."
         ),
     )

@@ -17,7 +17,7 @@ Duration = Annotated[float, Field(ge=0, le=315_360_000)]
 
 class Utilization(Model):
     """Utilization of a session's allocation, averaged over a window. Resources that are not
-    measured or not allocated do not count."""
+    measured or not allocated are ignored."""
 
     window_s: Annotated[float, Field(ge=60, le=5400)] = Field(
         default=600, description="Length of the window, in seconds. Usage is recorded per minute."
@@ -52,8 +52,8 @@ class Bounds(Model):
     default_s: Seconds | None = Field(
         default=None,
         description=(
-            "Limit for sessions that choose none; null: `max_s`, or no limit if that is null as "
-            "well."
+            "Limit for sessions that choose none; null means `max_s`, or no limit if that is also "
+            "null."
         ),
     )
     min_s: Duration = Field(
@@ -62,7 +62,7 @@ class Bounds(Model):
     max_s: Seconds | None = Field(
         default=None,
         description=(
-            "The largest limit that a session may choose, in seconds; null: any, including `never`."
+            "The largest limit that a session may choose, in seconds; null means any, including `never`."
         ),
     )
 
@@ -82,20 +82,20 @@ class IdleRules(Model):
     traffic: Bounds | None = Field(
         default=None,
         description=(
-            "Time without traffic to the session's apps and without `moorage exec`. null: as the "
-            "session chooses."
+            "Time without traffic to the session's apps and without `moorage exec`. null means "
+            "that the session chooses."
         ),
     )
     lifetime: Bounds | None = Field(
         default=None,
-        description="Total runtime, regardless of use. null: as the session chooses.",
+        description="Total runtime, regardless of use. null means that the session chooses.",
     )
     utilization: Utilization | None = Field(
         default=None,
-        description="Utilization of the session's allocation. null: as the session chooses.",
+        description="Utilization of the session's allocation. null means that the session chooses.",
     )
     grace_s: Duration = Field(
-        default=0, description="Time after the start that never counts as idle, in seconds."
+        default=0, description="Initial time that never counts as idle, in seconds after the start."
     )
     warning_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
         default=300,
@@ -113,8 +113,8 @@ class IdleRules(Model):
     extension_s: Duration = Field(
         default=3600,
         description=(
-            "Longest time by which one extension keeps a session, in seconds; 0: extensions are "
-            "not allowed."
+            "Longest time by which one extension prolongs a session, in seconds; 0 means that "
+            "extensions are not allowed."
         ),
     )
     extensions: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
@@ -127,7 +127,7 @@ class IdlePolicy(IdleRules):
 
     projects: Annotated[dict[Name, IdleRules], Field(max_length=10_000)] = Field(
         default={},
-        description="Rules for sessions of these projects, which replace those of the group.",
+        description="Rules for sessions of these projects, which replace the group's.",
     )
 
     def rules(self, project: str) -> IdleRules:
@@ -144,14 +144,14 @@ class IdleChoice(Model):
         default=None,
         description=(
             "End the session after this time without traffic to its apps and without `moorage "
-            "exec`; never: do not end it. null: as its resource group specifies."
+            "exec`; never: do not end it. null means as its resource group specifies."
         ),
     )
     lifetime_s: Choice | None = Field(
         default=None,
-        description="End the session after this runtime. null: as its resource group specifies.",
+        description="End the session after this runtime. null means as its resource group specifies.",
     )
     utilization: Utilization | None = Field(
         default=None,
-        description="Only if the resource group sets no thresholds. null: as the group specifies.",
+        description="Only if the resource group sets no thresholds. null means as the group specifies.",
     )

@@ -1,4 +1,4 @@
-"""Choice of an inventory: the grammar of the setting ``agent.inventory``. Pure."""
+"""Inventory choice: the grammar of the setting ``agent.inventory``. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class FakeGpus:
 
 @dataclass(frozen=True, slots=True)
 class OwnDevices:
-    """The devices of the node.
+    """The node's devices.
 
-    On a node without a GPU, ``cpu_slots`` is the number of slots offered as GPUs (0: none), and
+    On a node without a GPU, ``cpu_slots`` is the number of slots offered as GPUs (0 for none), and
     each CPU is offered ``cpu_factor`` times."""
 
     cpu_slots: int = 0

@@ -3,8 +3,8 @@
 A kernel is one running instance of a session's program (a pod in Kubernetes, a task in Slurm), not
 the operating system's kernel.
 
-These are plain dataclasses without validation, because agents import them and do not install
-pydantic.
+These are plain dataclasses without validation, because agents import them and do not have pydantic
+installed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class DeviceGrant:
 
 @dataclass(frozen=True, slots=True)
 class HpcJob:
-    """Request of a kernel's job to a site. An empty text and 0 select the default of the agent or
-    its site.
+    """What a kernel's job requests from a site. An empty text and 0 select the default of the agent
+    or its site.
 
     ``cluster``, ``node_type`` and ``project``: by the site's own names. ``template``: the
-    registered command that starts it (HEAppE). ``partition``, ``qos`` and ``account``: Slurm only.
-    ``options``: for the runtime.
+    registered command that starts it (HEAppE). ``partition``, ``qos`` and ``account``: for Slurm
+    only. ``options``: for the runtime.
     """
 
     cluster: str = ""
@@ -59,9 +59,9 @@ ReloadOutcome = Literal["reloaded", "failed", "timed-out"]
 
 @dataclass(frozen=True, slots=True)
 class KernelReload:
-    """How a kernel's program is asked to read its settings again.
+    """How a kernel's program is asked to read its settings again:
 
-    Either by ``signal``, such as HUP, or by a POST of ``path`` at the service port ``port`` ("":
+    either by ``signal``, such as HUP, or by a POST to ``path`` on the service port ``port`` ("" for
     the only one). The unused field is ""."""
 
     signal: str = ""
@@ -73,7 +73,8 @@ class KernelReload:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """Outcome of the reload with this generation, the newest that the kernel has finished."""
+    """Outcome of the reload with this generation, which is the newest one that the kernel has
+    finished."""
 
     generation: int
     outcome: ReloadOutcome
@@ -98,9 +99,9 @@ class DoubtfulJob:
 
 @dataclass(frozen=True, slots=True)
 class SiteNodes:
-    """Nodes of a site that jobs can get: those of a node type or partition called ``name``.
+    """A site's nodes that jobs can get, in a node type or partition called ``name``.
 
-    ``used``: nodes with jobs of anybody, or out of service."""
+    ``used``: nodes with anybody's jobs, or out of service."""
 
     name: str
     used: int
@@ -109,8 +110,7 @@ class SiteNodes:
 
 @dataclass(frozen=True, slots=True)
 class KernelInput:
-    """Output of a session that has succeeded, available read-only at ``path`` in the working
-    directory."""
+    """Output of a successful session, available read-only at ``path`` in the working directory."""
 
     session_id: SessionId
     output: str
@@ -132,7 +132,7 @@ class KernelSpec:
     args: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-    probe_path: str = ""  # "": ready as soon as it runs (batch and interactive)
+    probe_path: str = ""  # if "", it is ready as soon as it runs (batch and interactive)
     probe_period_s: float = 0.5
     slots: dict[str, int] = field(default_factory=dict)
     devices: tuple[DeviceGrant, ...] = ()
@@ -141,24 +141,25 @@ class KernelSpec:
     stop_grace_s: float = 10.0
     endpoint_id: EndpointId | None = None
     image: str = ""  # container image, for runtime docker
-    container_user: str = ""  # uid or uid:gid from the resource group; "": the node's default
-    cluster: ClusterMembership | None = None  # None: the only kernel of its session
-    workspace: str = ""  # keep, drop, or "": the default of the runtime
+    container_user: str = ""  # uid or uid:gid from the resource group; "" means the node's default
+    cluster: ClusterMembership | None = None  # None for the only kernel of its session
+    workspace: str = ""  # keep, drop, or "" for the runtime's default
     ports: tuple[ServicePort, ...] = ()
-    # seconds without contact with a manager after which its node ends it; 0: never
+    # seconds without contact with a manager after which its node stops it; 0 means never
     lease_s: float = 0.0
-    # its owner is not an administrator: its processes must not run as the agent's user
+    # its owner is not an administrator, so its processes must not run as the agent's user
     isolated: bool = False
 
-    hpc: HpcJob | None = None  # None: its resource group is not of kind hpc
+    hpc: HpcJob | None = None  # None if its resource group is not of kind hpc
     # directories of its working directory that its agent keeps for others
     outputs: tuple[str, ...] = ()
     inputs: tuple[KernelInput, ...] = ()
-    reload: KernelReload | None = None  # None: it cannot be reloaded
-    # wanted, or in the checkpoint done: the only field that changes; 0: none
+    reload: KernelReload | None = None  # None if it cannot be reloaded
+    # the requested reload, or in the checkpoint the completed one; 0 if none. No other field
+    # changes
     reload_generation: int = 0
-    traceparent: str = ""  # of the span of the session's start; "": it is not traced
-    checkpoint_signal: str = ""  # before SIGTERM, such as USR1; "": none
+    traceparent: str = ""  # of the span of the session's start; "" if it is not traced
+    checkpoint_signal: str = ""  # sent before SIGTERM, such as USR1; "" for none
     checkpoint_grace_s: float = 0.0  # between them
 
     @property

@@ -1,5 +1,4 @@
-"""User labels of sessions and endpoints, and selectors over them, by the rules of Kubernetes.
-Pure."""
+"""User labels of sessions and endpoints, and selectors over them, by Kubernetes' rules. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ def find_key_problem(key: str) -> str | None:
 
 
 def find_value_problem(key: str, value: str) -> str | None:
-    """Explain why ``value`` is not a valid value of label ``key``; None if it is."""
+    """Explain why ``value`` is not a valid value for label ``key``; None if it is."""
     if len(value) > VALUE_LENGTH:
         return (
             f"the value of label {_shown(key)} has {len(value)} characters; {VALUE_LENGTH} are "
@@ -101,7 +100,7 @@ UserLabels = Annotated[
 LabelChanges = Annotated[
     dict[str, str | None],
     AfterValidator(_check_changes),
-    Field(description="Labels to set; null removes a label; all others stay."),
+    Field(description="Labels to set. null removes a label; all others remain."),
 ]
 
 

@@ -12,17 +12,17 @@ from pydantic import BaseModel, ValidationError, ValidationInfo, ValidatorFuncti
 M = TypeVar("M", bound=BaseModel)
 
 NEEDS = "needs a newer manager"
-# Validation context that accepts the known part of values with fields of a newer release, as
+# Validation context that accepts the known part of values that have a newer release's fields, as
 # clients do.
 KNOWN_FIELDS = {"known_fields": True}
-# Length of the longest text that names the unknown parts.
+# Maximum length of the text that names the unknown parts.
 _LONGEST = 300
-# Number of rounds in which unknown fields are removed in order to find the known ones.
+# Maximum number of rounds in which unknown fields are removed to find the known ones.
 _ROUNDS = 20
 
 
 def why_unreadable(error: Exception) -> str:
-    """One line for people: the part of a stored value that is not known."""
+    """One line for people that shows the unknown part of a stored value."""
     if not isinstance(error, ValidationError):
         return f"{NEEDS}: {type(error).__name__}: {error}"[:_LONGEST]
     first, *more = error.errors(include_url=False, include_context=False, include_input=False)
@@ -57,7 +57,7 @@ def known_part(
 
 
 def known_fields(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """For ``WrapValidator``: in the context ``KNOWN_FIELDS``, remove fields at any depth that this
+    """For ``WrapValidator``. In the context ``KNOWN_FIELDS``, remove fields at any depth that this
     release does not know."""
     if not info.context or not info.context.get("known_fields"):
         return validate(value)
@@ -78,6 +78,6 @@ def _without_unknown(value: Any, error: ValidationError) -> Any:
                     inner = inner[part]
                 inner.pop(name, None)
             except (KeyError, IndexError, TypeError, AttributeError):
-                continue  # below a union, whose places are not keys
+                continue  # below a union, whose path components are not keys
 
     return left

@@ -66,8 +66,8 @@ class Grants:
 
 
 def grants(rules: Iterable[Rule], claims: Mapping[str, Any], groups_claim: str) -> Grants:
-    """Evaluate ``rules`` for a user with these claims: wherever several rules match, the highest
-    role wins."""
+    """Evaluate ``rules`` for a user with these claims. If several rules match, the highest role
+    wins."""
     given = claims.get(groups_claim)
     groups = (
         {given}

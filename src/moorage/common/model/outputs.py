@@ -1,4 +1,5 @@
-"""Outputs of steps: directories that a step leaves for later steps, and where those find them."""
+"""Step outputs: directories that a step leaves for later steps, and where the later steps find
+them."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from pydantic import AfterValidator, Field
 from moorage.common.model.base import Model
 
 MAX_OUTPUTS = 32  # outputs of a step
-MAX_INPUTS = 1000  # inputs of a session, counting each element of an array
-FOLDER = "inputs"  # directory of inputs by default
+MAX_INPUTS = 1000  # inputs of a session, counting each array element
+FOLDER = "inputs"  # default directory for inputs
 
 
 def check_folder(value: str) -> str:
@@ -58,7 +59,7 @@ def expand_input(value: Any) -> Any:
 
 
 def overlap(paths: Iterable[str]) -> tuple[str, str] | None:
-    """Find two paths of which one equals or contains the other; None if there are none."""
+    """Find two paths where one equals or contains the other; None if there are none."""
     before: list[str] = []
     for path in sorted(paths, key=lambda path: path.split("/")):
         if before and (path == before[-1] or path.startswith(before[-1] + "/")):

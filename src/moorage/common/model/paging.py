@@ -10,8 +10,8 @@ MAX_LIMIT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """``cursor``: the ``next`` of the previous page; None: the first page. ``sort``: a field of the
-    listing, prefixed with "-" for descending order; "": the listing's default order."""
+    """``cursor``: the ``next`` of the previous page; None for the first page. ``sort``: a field of
+    the listing, prefixed with "-" for descending order; "" for the listing's default order."""
 
     limit: int = 50
     cursor: str | None = None
@@ -22,7 +22,7 @@ FIRST = Paging()
 
 
 class SessionMatch(TypedDict, total=False):
-    """Values that fields of the sessions in a listing must have."""
+    """Values that the sessions in a listing must have in these fields."""
 
     resource_group: str | None
     type: str | None

@@ -26,14 +26,14 @@ from moorage.common.model.templates import Value
 
 MAX_STEPS = 10_000
 MAX_EDGES = 100_000
-MAX_BYTES = 16 << 20  # bytes of a submission: 1.6 KiB for each step
-MAX_VALUES = 60 * MAX_STEPS  # JSON values and names of a submission
+MAX_BYTES = 16 << 20  # bytes in a submission: 1.6 KiB for each step
+MAX_VALUES = 60 * MAX_STEPS  # JSON values and names in a submission
 _STEP = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _ARRAY = re.compile(r"(\d{1,9})-(\d{1,9})(?:%(\d{1,9}))?")
 
 
 class StepState(StrEnum):
-    """State of a pipeline or of one of its steps, derived from the sessions."""
+    """State of a pipeline or one of its steps, derived from the sessions."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -56,7 +56,7 @@ StepName = Annotated[str, AfterValidator(_check_step)]
 
 
 class Array(Model):
-    """Elements ``first`` to ``last`` of a step, at most ``at_once`` of them at a time (None:
+    """Elements ``first`` to ``last`` of a step, at most ``at_once`` of them at a time (None for
     all)."""
 
     first: int
@@ -65,7 +65,7 @@ class Array(Model):
 
     @classmethod
     def parse(cls, text: str) -> Array:
-        """Parse ``0-99%10``, the notation of Slurm. Raises ``ValueError``."""
+        """Parse ``0-99%10``, Slurm's notation. Raises ``ValueError``."""
         found = _ARRAY.fullmatch(text)
         if found is None:
             raise ValueError(
@@ -99,7 +99,7 @@ class After(Model):
     on: Literal["success", "failure", "any"] = Field(
         default="success",
         description=(
-            "Required outcome. Every element of an array must end so. success applies to batch "
+            "Required outcome. Every element of an array must end this way. success applies to batch "
             "sessions only."
         ),
     )
@@ -122,7 +122,8 @@ def conditions(after: list[After], inputs: list[Input]) -> list[After]:
 
 
 def _unless_valid(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Keep a valid model as it is. Pydantic would accept it, but call its validators again."""
+    """Keep a valid model as it is. Pydantic would accept it, but would call its validators
+    again."""
     return value if isinstance(value, SessionSpec) else validate(value)
 
 
@@ -165,7 +166,7 @@ class Step(Model):
         default={}, description="Values of the template's parameters."
     )
     overrides: dict[str, Any] = Field(
-        default={}, description="Fields of the specification that override the template."
+        default={}, description="Fields of the specification that override the template's."
     )
 
     @model_validator(mode="after")
@@ -196,8 +197,8 @@ class PipelineSpec(Model):
     @model_validator(mode="before")
     @classmethod
     def _validate_equal_specs_once(cls, given: Any) -> Any:
-        """Validate equal specifications once: steps of large pipelines often differ only in their
-        names.
+        """Validate equal specifications only once, because steps of large pipelines often differ
+        only in their names.
 
         An invalid specification is left to the step's own validation, so that the error names the
         step."""
@@ -237,7 +238,7 @@ class _StoredSteps(BaseModel):
 def stored_conditions(text: str) -> dict[str, list[After]]:
     """Conditions by step, from a pipeline that was validated before it was stored as ``text``.
 
-    The specifications of the steps are not read."""
+    The steps' specifications are not read."""
     return {
         step.name: conditions(step.after, step.inputs)
         for step in _StoredSteps.model_validate_json(text).steps

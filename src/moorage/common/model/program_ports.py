@@ -1,4 +1,4 @@
-"""Ports of a program as users write them: its readiness probe, and its service ports."""
+"""A program's ports as users write them: its readiness probe and its service ports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Port(Model):
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         default=None,
         description=(
-            "Port on which the program listens; containers only. If absent, a port is assigned "
+            "Port on which the program listens, for containers only. If absent, a port is assigned "
             "and passed as MOORAGE_PORT_<NAME> and `{port:NAME}`. Processes always get an "
             "assigned port."
         ),

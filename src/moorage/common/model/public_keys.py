@@ -1,4 +1,4 @@
-"""Public keys of users, as OpenSSH writes them to ``.pub`` files. Pure."""
+"""Users' public keys, as OpenSSH writes them to ``.pub`` files. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 MAX_LENGTH = 8192
 MIN_RSA_BITS = 2048
-# Length of the point or key in the blob, after the names; None: any.
+# Length of the point or key in the blob, after the names; None means any.
 _KINDS: dict[str, tuple[str, int | None]] = {
     "ssh-ed25519": ("", 32),
     "sk-ssh-ed25519@openssh.com": ("", 32),
@@ -62,7 +62,7 @@ def parse_public_key(line: str) -> PublicKey:
 
 
 def fingerprint_of(blob: bytes) -> str:
-    """Fingerprint as ``ssh-keygen -l`` shows it."""
+    """Fingerprint, as ``ssh-keygen -l`` shows it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 

@@ -87,8 +87,8 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReasonInfo:
-    """``failure``: a session that ends for this reason ends in ERROR (batch: result FAILED).
-    ``retryable``: a start that failed for this reason may succeed on another agent."""
+    """``failure``: a session that ends for this reason ends in ERROR (a batch session with result
+    FAILED). ``retryable``: a start that failed for this reason may succeed on another agent."""
 
     text: str
     next_step: str
@@ -98,8 +98,8 @@ class ReasonInfo:
 
 class _Reasons(dict[Reason, ReasonInfo]):
     def __missing__(self, reason: Reason) -> ReasonInfo:
-        """Describe an unknown code: a failure, because every release knows the codes of success;
-        and not retryable, because nothing is known about it."""
+        """Describe an unknown code. It is a failure, because every release knows the codes for
+        success, and not retryable, because nothing is known about it."""
         return ReasonInfo(
             "another release of Moorage reported a reason that this one does not know",
             "read the detail and the log; upgrade all components to the same release",

@@ -1,5 +1,5 @@
-"""Reload of a session's program as users write it, validated: how the program is asked, and how it
-acknowledges."""
+"""Reload of a session's program, as users write it, with validation: how the program is asked, and
+how it acknowledges."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Reload(Model):
     port: Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)] | None = Field(
         default=None,
         description=(
-            "Service port for `http`. null: the port that serves requests, or else the only "
-            "service port."
+            "Service port for `http`. null means the port that serves requests, or otherwise the "
+            "only service port."
         ),
     )
     acknowledge: Acknowledge = Field(

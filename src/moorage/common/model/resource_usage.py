@@ -58,9 +58,9 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """Requests in the engine of one kernel, as the engine counts them; zeros while it cannot be
-    reached. ``kv_cache``: use of its KV cache in 1/1000. ``max_model_len``: the maximum of tokens
-    in a prompt and its answer; None: not reported."""
+    """Requests in one kernel's engine, as the engine counts them; zeros while it cannot be reached.
+    ``kv_cache``: use of its KV cache in 1/1000. ``max_model_len``: the maximum number of tokens in
+    a prompt and its answer; None if not reported."""
 
     kernel_id: KernelId
     running: int
@@ -71,7 +71,7 @@ class EngineUse:
 
 @dataclass(frozen=True, slots=True)
 class KernelProgress:
-    """Latest progress that the program of a kernel reported.
+    """Latest progress that a kernel's program reported.
 
     ``fraction``: 0 to 1. ``step`` and ``of``: the finished and the total number of steps.
     ``problem``: why later reports were ignored."""
@@ -89,9 +89,9 @@ class UsageReport:
     """Usage report of an agent, sent with a state report, or separately to managers of earlier
     releases. A lost report is not sent again.
 
-    ``cpu`` and ``memory`` are those of the whole node. ``minutes`` are the minutes that ended since
-    the last report; a minute may be sent twice. ``engines`` and ``progress`` contain only changes
-    since the last report that was sent.
+    ``cpu`` and ``memory`` are those of the whole node. ``minutes`` are the minutes that have ended
+    since the last report; a minute may be sent twice. ``engines`` and ``progress`` contain only
+    changes since the last report that was sent.
     """
 
     agent_id: AgentId

@@ -39,7 +39,7 @@ MEANING = frozenset(
 
 
 def request_hash(spec: Mapping[str, Any], project: str) -> str:
-    """SHA-256 of the meaning of a session in ``project``.
+    """SHA-256 of a session's meaning in ``project``.
 
     ``spec``: the specification as JSON, with defaults. The order of keys makes no difference."""
     meaning = {name: spec.get(name) for name in sorted(MEANING)}

@@ -7,7 +7,7 @@ from typing import Literal
 
 
 class Role(StrEnum):
-    """Role of a key: in its project (the first three), or on the whole platform."""
+    """A key's role, in its project (the first three) or on the whole platform."""
 
     VIEWER = "viewer"
     MEMBER = "member"
@@ -21,6 +21,6 @@ PLATFORM_ROLES = frozenset({Role.AUDITOR, Role.ADMIN})
 MemberRole = Literal["viewer", "member", "admin"]
 PlatformRole = Literal["auditor", "admin"]
 
-# Purposes of a key: reading and writing sessions, endpoints and workspaces; requests to models; and
-# the administration that its role permits.
+# What a key may be used for: reading and writing sessions, endpoints and workspaces; requests to
+# models; and the administration that its role permits.
 KeyScope = Literal["sessions:read", "sessions:write", "models:use", "admin"]

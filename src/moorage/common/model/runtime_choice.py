@@ -1,4 +1,4 @@
-"""Choice of a runtime in specifications and settings: a built-in runtime, or that of a plug-in."""
+"""Runtime choice in specifications and settings: a built-in runtime or a plug-in's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _one_of(names: list[str]) -> Callable[[str], str]:
         if name in names or is_custom(name):
             return name
         expected = ", ".join(f"'{allowed}'" for allowed in names) + " or 'custom:NAME'"
-        # The message of a ``Literal``, which the type would be without plug-ins.
+        # The error message for a ``Literal``, which this type would be without plug-ins.
         raise PydanticCustomError(
             "literal_error", "Input should be {expected}", {"expected": expected}
         )

@@ -23,10 +23,10 @@ _SECRET_NAME = re.compile(rf"(?:^|_)(?:{'|'.join(_WORDS)})(?:_|$)", re.IGNORECAS
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an environment variable of this name usually holds a secret."""
+    """Whether an environment variable with this name usually holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """``env`` with the values of variables whose names suggest secrets replaced by ``MASK``."""
+    """``env``, with ``MASK`` in place of the values of variables whose names suggest secrets."""
     return {name: MASK if is_secret_name(name) and value else value for name, value in env.items()}

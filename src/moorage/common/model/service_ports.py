@@ -1,7 +1,7 @@
 """Service ports: network services of a session, such as a notebook or a database. Pure.
 
-In options and image labels a port is written ``NAME[:PORT][/PROTOCOL][+path][+key]``, several
-separated by commas, such as ``jupyter:8888,ssh:22/tcp``.
+In options and image labels, a port is written ``NAME[:PORT][/PROTOCOL][+path][+key]``, and several
+are separated by commas, such as ``jupyter:8888,ssh:22/tcp``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Literal
 from moorage.common.model.errors import InvalidInput
 
 Protocol = Literal["http", "tcp"]
-# The name, two dashes and a session id form one DNS label, which has at most 63 characters.
+# The name, two dashes and a session id form one DNS label, which can have at most 63 characters.
 NAME_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 NAME_LENGTH = 24
 MAX_PORTS = 16
 # Label in which an image declares its service ports.
 IMAGE_LABEL = "moorage.service-ports"
 
-# Tunnel over WebSocket: binary messages carry the bytes of a TCP connection. A text message marks
+# Tunnel over WebSocket. Binary messages carry the bytes of a TCP connection. A text message marks
 # the end of one direction, because TCP can be half-closed and WebSocket cannot.
 TUNNEL_PROTOCOL = "moorage.tcp.v1"
 TUNNEL_EOF = "eof"
@@ -129,8 +129,7 @@ def find_problem(ports: Iterable[ServicePort]) -> str:
 def merge_ports(
     declared: Iterable[ServicePort], of_image: Iterable[ServicePort]
 ) -> tuple[ServicePort, ...]:
-    """Merge requested ports with those of the image. A requested name or port number takes
-    precedence."""
+    """Merge requested ports with the image's. A requested name or port number takes precedence."""
     requested = tuple(declared)
     names = {p.name for p in requested}
     numbers = {p.port for p in requested if p.port}
@@ -139,12 +138,12 @@ def merge_ports(
 
 
 def app_path(session_id: str, name: str) -> str:
-    """Return the path prefix of an app at the proxy, without a trailing slash."""
+    """Return an app's path prefix on the proxy, without a trailing slash."""
     return f"/apps/{session_id}/{name}"
 
 
 def port_token(name: str) -> str:
-    """Placeholder for the number of a service port that is chosen where the program starts."""
+    """Placeholder for a service port number that is chosen where the program starts."""
     return f"@MOORAGE_PORT_{_variable_part(name)}@"
 
 

@@ -23,7 +23,7 @@ class Autoscale(Model):
     min: _Count = Field(
         default=1,
         description=(
-            "Minimum number of replicas. 0: the endpoint stops when idle, and a request wakes it."
+            "Minimum number of replicas. With 0, the endpoint stops when idle, and a request wakes it."
         ),
     )
     max: Annotated[int, Field(ge=1, le=1000)] = Field(
@@ -36,13 +36,14 @@ class Autoscale(Model):
         default=None, description="Target number of running requests per replica."
     )
     kv_cache: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="Target use of the KV cache, averaged over the replicas: 0 to 1."
+        default=None,
+        description="Target use of the KV cache, from 0 to 1, averaged over the replicas.",
     )
     request_rate: _Target | None = Field(
-        default=None, description="Target number of requests per second and replica."
+        default=None, description="Target number of requests per second per replica."
     )
     first_token_s: _Target | None = Field(
-        default=None, description="Target time to the first token in seconds, p90."
+        default=None, description="Target p90 time to the first token, in seconds."
     )
     idle_timeout_s: Seconds = Field(
         default=IDLE_TIMEOUT_S,
@@ -67,7 +68,7 @@ class Autoscale(Model):
 
 
 class Adapter(Model):
-    """LoRA adapter that the replicas of an endpoint load in addition to their model."""
+    """LoRA adapter that an endpoint's replicas load in addition to their model."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$")] = (
         Field(description="Clients send ENDPOINT:NAME as `model`.")
@@ -78,16 +79,16 @@ class Adapter(Model):
 
 
 class Fallback(Model):
-    """Where requests go that an endpoint cannot serve: to another model, or to an external
-    provider."""
+    """Where an endpoint's requests go when it cannot serve them: to another model, or to an
+    external provider."""
 
     model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")] = (
-        Field(description="Another endpoint; with `url`, the provider's name of the model.")
+        Field(description="Another endpoint; with `url`, the provider's name for the model.")
     )
     url: Annotated[str, Field(max_length=2048)] | None = Field(
         default=None,
         description=(
-            "Base URL of an external provider of OpenAI's API, such as https://api.example.com/v1."
+            "Base URL of an external provider of the OpenAI API, such as https://api.example.com/v1."
         ),
     )
     secret: Name | None = Field(
@@ -105,7 +106,7 @@ class Fallback(Model):
                 raise ValueError("`secret` is the API key of a provider; it requires `url`")
             return self
 
-        # Imported here, because the command line reads specifications without it.
+        # Imported here because the command line reads specifications without it.
         from moorage.common.model.destinations import DestinationPolicy, parse
 
         try:
@@ -125,8 +126,8 @@ class Routing(Model):
     fallbacks: Annotated[list[Fallback], Field(max_length=8)] = Field(
         default=[],
         description=(
-            "Where a request goes when no replica is ready, reachable or has room: each fallback "
-            "is tried once, in this order. Fallbacks of another model are not followed."
+            "Where a request goes when no replica is ready, reachable or has room. Each fallback "
+            "is tried once, in this order. Another model's own fallbacks are not followed."
         ),
     )
     fallback_after_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
@@ -149,8 +150,8 @@ class Routing(Model):
 
 
 class ModelLimits(Model):
-    """Limits of all requests for the model together, in any 60 seconds and concurrently; null: no
-    limit."""
+    """Limits on all requests to the model together, in any 60 seconds and concurrently; null means
+    no limit."""
 
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
@@ -177,7 +178,7 @@ class Rollout(Model):
         default=0,
         description=(
             "Percentage of requests that a new revision receives until it is promoted or rolled "
-            "back. 0: it replaces the earlier revision immediately."
+            "back. With 0, it replaces the earlier revision immediately."
         ),
     )
     drain_timeout_s: Annotated[float, Field(ge=0, le=86_400)] = Field(

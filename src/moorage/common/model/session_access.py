@@ -1,8 +1,8 @@
-"""Access to sessions: what a caller may do with one, by its role, its relation to it and its kind.
-Pure.
+"""Access to sessions: what a caller may do with a session, by the caller's role, its relation to
+the session and the session's kind. Pure.
 
-This single rule applies to every door: the manager's REST API with its WebSockets, service ports at
-the proxies, SSH and SFTP. Tools of the MCP server and commands use one of these. docs/security.md
+This single rule applies to every door: the manager's REST API with its WebSockets, service ports on
+the proxies, SSH and SFTP. Commands and the MCP server's tools use one of these. docs/security.md
 shows the rule as a table, and tests/store/test_doors.py tests every door.
 """
 
@@ -17,7 +17,7 @@ from moorage.common.model.runtimes import traits_of
 
 
 class Action(StrEnum):
-    """Actions of a caller on a session."""
+    """What a caller does with a session."""
 
     SEE = "see"
     """Read what its project may know: its specification, status, history, usage and ports."""
@@ -37,11 +37,11 @@ class Action(StrEnum):
     FILES = "files"
     """Read and write its files over SFTP."""
     PORTS = "ports"
-    """Open a service port, or make an access token that opens it for whoever has the token."""
+    """Open a service port, or create an access token that opens it for whoever has the token."""
 
 
 class Relation(StrEnum):
-    """Relation of a caller to a session."""
+    """A caller's relation to a session."""
 
     OWN = "own"
     """The caller started it, in a project that the caller may read."""
@@ -52,12 +52,12 @@ class Relation(StrEnum):
 
 
 class SessionKind(StrEnum):
-    """Kind of a session: the user as which its programs run."""
+    """Kind of a session: the user that its programs run as."""
 
     ISOLATED = "isolated"
     """A separate user, in a container or as a job."""
     AS_AGENT = "as-agent"
-    """The user of the agent, with all that user's rights: an administrator started it."""
+    """The agent's user, with all that user's rights, because an administrator started it."""
 
 
 class Verdict(StrEnum):
@@ -65,15 +65,15 @@ class Verdict(StrEnum):
 
     ALLOWED = "allowed"
     SCOPES = "scopes"
-    """The key lacks the scope, whichever session it names."""
+    """The key lacks the scope, regardless of the session."""
     ROLE = "role"
-    """The role never allows the action, whichever session is named."""
+    """The role never allows the action, regardless of the session."""
     UNKNOWN = "unknown"
     """The caller may not know that the session exists."""
     OTHERS = "others"
     """It belongs to another user."""
     AS_AGENT = "as-agent"
-    """Its programs run as the user of the agent, and the caller is not an administrator."""
+    """Its programs run as the agent's user, and the caller is not an administrator."""
 
     @property
     def http(self) -> int:
@@ -106,8 +106,8 @@ NEEDS: Mapping[Action, KeyScope] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``projects``: the projects that the caller reads; None: all. ``scopes``: the scopes of its
-    key; None: no restriction."""
+    """``projects``: the projects that the caller reads; None means all. ``scopes``: the scopes of
+    its key; None means no restriction."""
 
     role: Role
     user: str
@@ -117,8 +117,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The properties of a session that the rule needs. They travel with the routes of the
-    session."""
+    """The session properties that the rule needs. They are sent along with the session's routes."""
 
     user: str
     project: str
@@ -136,7 +135,7 @@ def kind_of(runtime: str, *, isolated: bool) -> SessionKind:
 
 
 def relation_of(user: str, projects: Collection[str] | None, owner: str, project: str) -> Relation:
-    """Relation of ``user``, who reads ``projects`` (None: all), to a session of ``owner`` in
+    """Relation of ``user``, who reads ``projects`` (None means all), to a session of ``owner`` in
     ``project``."""
     if projects is not None and project not in projects:
         return Relation.FOREIGN
@@ -144,17 +143,17 @@ def relation_of(user: str, projects: Collection[str] | None, owner: str, project
 
 
 def refused_at_once(role: Role, scopes: Collection[str] | None, action: Action) -> Verdict | None:
-    """The verdict on a caller that may do this with no session at all; None: it depends on the
+    """The verdict on a caller that may not do this with any session; None if it depends on the
     session.
 
-    It is given before a session is looked up, so it reveals nothing about any session."""
+    It is reached before a session is looked up, so it reveals nothing about any session."""
     if scopes is not None and NEEDS[action] not in scopes:
         return Verdict.SCOPES
     return None if action in MAY[role][Relation.OWN] else Verdict.ROLE
 
 
 def decide(caller: Caller, session: Subject | None, action: Action) -> Verdict:
-    """Decide whether ``caller`` may do this with ``session``; None: the session does not exist, or
+    """Decide whether ``caller`` may do this with ``session``, which is None if it does not exist or
     the door does not know it."""
     if (refused := refused_at_once(caller.role, caller.scopes, action)) is not None:
         return refused

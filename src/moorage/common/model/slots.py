@@ -14,16 +14,16 @@ from moorage.common.model.errors import InvalidInput
 
 Slots = Mapping[str, int]
 
-# One whole device, in the units of device capacity and of ``.shares``.
+# One whole device, in the units of device capacity and ``.shares``.
 WHOLE_DEVICE = 1000
 
-# Prefix of the id of a pseudo-device: a slot of a node without GPUs, for GPU jobs on its CPUs.
+# Id prefix of a pseudo-device: a slot on a node without GPUs, for GPU jobs on its CPUs.
 CPU_SLOT = "cpu-slot-"
 
-# The slot of a batch runtime: the number of jobs that its site accepts concurrently.
+# Slot of a batch runtime: the number of jobs that its site accepts concurrently.
 JOBS = "jobs"
 
-# Largest amount: the sum of two amounts still fits in a 64-bit integer of the database.
+# Largest amount. The sum of two amounts still fits in a 64-bit integer in the database.
 MAX_AMOUNT = 2**62
 
 _NAME = re.compile(r"(cpu|mem|jobs|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))")

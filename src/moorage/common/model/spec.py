@@ -1,4 +1,4 @@
-"""Specifications of sessions and endpoints as users write them, validated.
+"""Specifications of sessions and endpoints, as users write them, with validation.
 
 ``model.kernel`` defines the specification that agents receive.
 """
@@ -42,7 +42,7 @@ DEFAULT_PRIORITY = 10
 
 
 class Workload(Model):
-    """Workload of a kernel: program, runtime and resources; shared by sessions and endpoints."""
+    """A kernel's workload: program, runtime and resources. Shared by sessions and endpoints."""
 
     engine: Literal["llamacpp", "vllm", "custom"] = Field(
         default="custom", description="vllm and llamacpp serve `model`; custom runs `command`."
@@ -51,7 +51,7 @@ class Workload(Model):
         default=None, description="vllm: a path or a hub id. llamacpp: a GGUF file."
     )
     args: list[NoNul] = Field(
-        default=[], description="Additional arguments of the engine, passed unchanged."
+        default=[], description="Additional arguments for the engine, passed unchanged."
     )
     command: list[NoNul] = Field(
         default=[],
@@ -65,7 +65,7 @@ class Workload(Model):
     env: Env = Field(default={})
     secret_env: Annotated[dict[str, Name], AfterValidator(check_env)] = Field(
         default={},
-        description="Variables whose values are stored secrets of the project: {variable: secret}.",
+        description="Variables whose values are the project's stored secrets: {variable: secret}.",
     )
     runtime: RuntimeChoice = Field(
         default=DEFAULT_RUNTIME,
@@ -89,7 +89,7 @@ class Workload(Model):
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = Field(
         default=900,
         description=(
-            "Maximum time from SCHEDULED to RUNNING. After it, another agent is tried; the last "
+            "Maximum time from SCHEDULED to RUNNING. After that, another agent is tried; the last "
             "failure is an ERROR."
         ),
     )
@@ -103,30 +103,29 @@ class Workload(Model):
         default=None, description="Required CPU architecture, such as x86_64."
     )
     labels: Annotated[dict[Word, NoNul], Field(max_length=64)] = Field(
-        default={}, description="Required labels of the agent."
+        default={}, description="Labels that the agent must have."
     )
     agents: Annotated[list[Name], Field(max_length=1000)] = Field(
-        default=[], description="Ids of eligible agents; empty: all."
+        default=[], description="Ids of eligible agents; empty means all."
     )
     preemptible: bool | None = Field(
         default=None,
         description=(
             "Whether the session may be preempted, if its resource group allows preemption. "
-            "null: true, except for interactive sessions."
+            "null means true, except for interactive sessions."
         ),
     )
     reload: Reload | None = Field(
         default=None,
         description=(
-            "How `moorage reload` asks the program to read its settings again; null: reloads are "
-            "not supported."
+            "How `moorage reload` asks the program to read its settings again; null means that "
+            "reloads are not supported."
         ),
     )
     overlap: Literal["allowed", "never"] | None = Field(
         default=None,
-        description="Whether a new attempt may start while an earlier one may still run. null: "
-        "allowed for "
-        "replicas of endpoints, never for other sessions.",
+        description="Whether a new attempt may start while an earlier one may still run. null "
+        "means allowed for replicas of endpoints, never for other sessions.",
     )
 
     def _may_run_idle(self) -> bool:
@@ -135,7 +134,7 @@ class Workload(Model):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Stored secrets that the workload refers to."""
+        """The stored secrets that the workload refers to."""
         return frozenset(self.secret_env.values())
 
     @model_validator(mode="after")
@@ -180,7 +179,7 @@ class SessionSpec(Workload):
     type: SessionType = SessionType.BATCH
     user_labels: UserLabels = Field(default={})
     pending_timeout_s: Seconds | None = Field(
-        default=None, description="Maximum time in PENDING, in seconds; null: unlimited."
+        default=None, description="Maximum time in PENDING, in seconds; null means unlimited."
     )
     timeout_s: Seconds | None = Field(
         default=None, description="Maximum runtime of a batch session, per run, in seconds."
@@ -189,24 +188,24 @@ class SessionSpec(Workload):
         default=None, description="Maximum runtime of any session, per run, in seconds."
     )
     idle: IdleChoice | None = Field(
-        default=None, description="Interactive: when the session counts as idle and ends."
+        default=None, description="Interactive: when the session is considered idle and ends."
     )
     queue_timeout_s: Seconds | None = Field(
         default=None,
         description=(
-            "Resource groups of kind hpc: maximum time in the queue of the site, in seconds. "
-            "null: as the group specifies."
+            "Resource groups of kind hpc: maximum time in the site's queue, in seconds. null means "
+            "as the group specifies."
         ),
     )
     job: SiteJob | None = Field(
         default=None,
-        description="Request of its job to the site. Set by the resource group, not by requests.",
+        description="What its job requests from the site. Set by the resource group, not by requests.",
     )
     walltime_s: Seconds | None = Field(
         default=None,
         description=(
             "Resource groups of kind hpc: walltime requested from the site, in seconds, at most "
-            "that of the group. null: as the group specifies."
+            "the group's. null means as the group specifies."
         ),
     )
     retries: Annotated[int, Field(ge=0, le=20)] = Field(
@@ -221,14 +220,14 @@ class SessionSpec(Workload):
             "Batch: action when the agent is LOST. requeue: the node ends the program after "
             "`lease_s` without contact, then the session runs again; requires `retries`. wait: "
             "the program keeps running, and the session waits for the agent. fail: the session "
-            "ends in ERROR. null: requeue with `retries`, else fail."
+            "ends in ERROR. null means requeue with `retries`, otherwise fail."
         ),
     )
     lease_s: Annotated[float, Field(ge=5, le=604_800)] | None = Field(
         default=None,
         description=(
             "on_lost_agent requeue: seconds that the program may run without contact between its "
-            f"node and a manager. null: {LEASE_S:.0f}."
+            f"node and a manager. null means {LEASE_S:.0f}."
         ),
     )
     retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
@@ -237,13 +236,11 @@ class SessionSpec(Workload):
     )
     depends_on: Annotated[
         list[Annotated[Dependency, BeforeValidator(dependency)]], Field(max_length=100)
-    ] = Field(
-        default=[], description="Sessions that must end first. A bare name means its success."
-    )
+    ] = Field(default=[], description="Sessions that must end first. A bare name requires success.")
     dependency_failed: Literal["end", "wait"] = Field(
         default="end",
         description=(
-            "Action when a dependency ends otherwise: cancel this session, or keep it pending."
+            "Action if a dependency ends otherwise: cancel this session, or keep it pending."
         ),
     )
     starts_at: Timestamp | None = Field(
@@ -255,12 +252,12 @@ class SessionSpec(Workload):
         description=(
             "Batch: whether the result of an equal session of the project is reused. success: "
             "the result of one that succeeded. live: the run of one that has not ended is "
-            "shared. both, or never. null: as the resource group specifies."
+            "shared. both, or never. null means as the resource group specifies."
         ),
     )
     cluster: Annotated[Cluster | None, AfterValidator(drop_single_kernel_cluster)] = Field(
         default=None,
-        description="Cluster of several kernels, each with its own `resources`; null: one kernel.",
+        description="Cluster of several kernels, each with its own `resources`; null means one kernel.",
     )
 
     ports: Annotated[list[Port], Field(max_length=service_ports.MAX_PORTS)] = Field(
@@ -279,8 +276,8 @@ class SessionSpec(Workload):
         default=None,
         description=(
             "How the program is asked to save its state before it is stopped: when the session "
-            "is preempted, its agent is drained, its time is over, or on request. null: it "
-            "receives only SIGTERM."
+            "is preempted, its agent is drained, its time is over, or on request. null means that "
+            "it receives only SIGTERM."
         ),
     )
 
@@ -396,7 +393,7 @@ class SessionSpec(Workload):
 
     @property
     def stop_s(self) -> float:
-        """Seconds that its programs may take to stop."""
+        """Maximum time that its programs may take to stop, in seconds."""
         return self.stop_grace_s + (self.checkpoint.grace_s if self.checkpoint is not None else 0)
 
     @property
@@ -418,14 +415,14 @@ class EndpointSpec(Workload):
         default=1, description="Number of replicas; with `autoscale`, the initial number."
     )
     autoscale: Autoscale | None = Field(
-        default=None, description="null: the number of replicas is fixed."
+        default=None, description="null means that the number of replicas is fixed."
     )
     rollout: Rollout = Rollout()
     routing: Routing = Routing()
     resource_groups: Annotated[list[Name], Field(max_length=16)] = Field(
         default=[],
         description=(
-            "Resource groups in order of preference, instead of `resource_group`: a replica that "
+            "Resource groups in order of preference, instead of `resource_group`. A replica that "
             "finds no room in one group is placed in the next."
         ),
     )
@@ -434,7 +431,7 @@ class EndpointSpec(Workload):
         description="LoRA adapters, served as ENDPOINT:NAME. Changes are rolled out. vllm only.",
     )
     limits: ModelLimits | None = Field(
-        default=None, description="Limits on all requests for the endpoint; null: none."
+        default=None, description="Limits on all requests to the endpoint; null means none."
     )
     max_lifetime_s: Seconds | None = Field(
         default=None,
@@ -517,7 +514,7 @@ class EndpointSpec(Workload):
         return frozenset((*super().secrets, *keys))
 
     def template(self) -> dict[str, Any]:
-        """The part that a replica runs: a change to it creates a new revision."""
+        """The part that a replica runs. A change to it creates a new revision."""
         left_out = {
             "name",
             "replicas",

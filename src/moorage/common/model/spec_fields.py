@@ -54,7 +54,7 @@ NoNul = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=32_768)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")]
 
 
-# Wider than the OCI grammar of image references; the container engine decides.
+# Wider than the OCI grammar for image references; the container engine decides.
 Image = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?$", max_length=512)
 ]

@@ -1,8 +1,9 @@
 """Statuses, results and types of sessions, kernels, agents and endpoints.
 
-Sets of statuses list their members explicitly, so that a new status joins none of them by accident.
-They are defined only here: SQL statements name them (``manager/store/database/queries.py``), and
-tests in ``tests/tidy`` compare the tables of the command line and the console with them.
+Sets of statuses list their members explicitly, so that a new status does not join any of them by
+accident. They are defined only here: SQL statements name them
+(``manager/store/database/queries.py``), and tests in ``tests/tidy`` compare the tables in the
+command line and the console with them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class Status(StrEnum):
 
     PENDING = "PENDING"  # waiting for the scheduler
     SCHEDULED = "SCHEDULED"  # agent and devices are allocated; the agent has not started work
-    PREPARING = "PREPARING"  # the agent is fetching an image or a model, or submits its job
+    PREPARING = "PREPARING"  # the agent is fetching an image or a model, or submitting its job
     QUEUED = "QUEUED"  # its job waits in the queue of a batch system
     CREATING = "CREATING"  # started, not ready
     RUNNING = "RUNNING"
@@ -39,7 +40,7 @@ BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 STARTING_STEPS = STARTING - {Status.SCHEDULED}
 # Waiting for the scheduler, or in the queue of a batch system.
 WAITING = frozenset({Status.PENDING, Status.QUEUED})
-# Statuses in which a deadline waits for the agent.
+# Statuses with a deadline by which the agent must act.
 AWAITING_AGENT = frozenset({*STARTING, Status.TERMINATING})
 
 
@@ -57,7 +58,7 @@ class Result(StrEnum):
 
 
 class Outcome(StrEnum):
-    """Status that people read and filter by in place of TERMINATED if there is a result."""
+    """Status that people see and filter by, instead of TERMINATED, if there is a result."""
 
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -70,10 +71,10 @@ class SessionType(StrEnum):
     INTERACTIVE = "interactive"  # runs until it is stopped
     BATCH = "batch"  # result by the exit code of its main program
     INFERENCE = "inference"  # serves requests through the proxy
-    SYSTEM = "system"  # moves files near the data of a node: no devices, a quota of its own
+    SYSTEM = "system"  # moves files near a node's data: no devices, and a separate quota
 
 
-# For sessions that name no resource group.
+# For sessions that do not name a resource group.
 ORDINARY = frozenset({SessionType.INTERACTIVE, SessionType.BATCH, SessionType.INFERENCE})
 # People work in these sessions, so they can be idle.
 ATTENDED = frozenset({SessionType.INTERACTIVE, SessionType.SYSTEM})
@@ -94,7 +95,7 @@ class ObservedState(StrEnum):
     CREATING = "CREATING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
-    EXITED = "EXITED"  # ended; exit code and reason as far as they are known
+    EXITED = "EXITED"  # ended, with exit code and reason as far as known
     GONE = "GONE"  # absent: no part of it remains on the node
     UNKNOWN = "UNKNOWN"
 

@@ -23,7 +23,7 @@ _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class Parameter(Model):
-    """Parameter of a template. Without a default, the caller must provide a value."""
+    """A template's parameter. Without a default, the caller must provide a value."""
 
     type: Literal["string", "integer", "number", "boolean"] = "string"
     default: Value | None = None
@@ -34,7 +34,7 @@ class Parameter(Model):
         default=None, description="integer and number: the largest allowed value."
     )
     choices: Annotated[list[Value], Field(min_length=1, max_length=100)] | None = Field(
-        default=None, description="The only allowed values; null: any."
+        default=None, description="The only allowed values; null means any."
     )
     description: NoNul = ""
 
@@ -80,8 +80,8 @@ def _check_parameter_names(value: dict[str, Parameter]) -> dict[str, Parameter]:
 
 
 class Role(Model):
-    """Kernels of one role: the fields that differ from `spec`. Values may be strings with
-    `{{ parameter }}`."""
+    """Kernels with one role: the fields that differ from `spec`. Values may be strings with `{{
+    parameter }}`."""
 
     count: int | str = Field(
         default=1, description="Number of kernels with this role; always 1 for main."
@@ -109,7 +109,7 @@ class Roles(Model):
 
 class TemplateSpec(Model):
     """Template: the body of ``PUT /v1/templates/{name}``. Strings may contain `{{ parameter }}`;
-    `{{{{` stands for two braces."""
+    `{{{{` means two braces."""
 
     kind: Literal["template"] = "template"
     description: NoNul = ""
@@ -126,7 +126,7 @@ class TemplateSpec(Model):
     roles: Roles | None = Field(
         default=None,
         description=(
-            "Roles with their own commands, images, variables and resources; null: one kernel."
+            "Roles with their own commands, images, variables and resources; null means one kernel."
         ),
     )
 
@@ -135,7 +135,7 @@ class TemplateRun(Model):
     """The body of ``POST /v1/templates/{name}/sessions``."""
 
     version: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = Field(
-        default=None, description="Version of the template. null: the latest."
+        default=None, description="Version of the template. null means the latest."
     )
     parameters: dict[str, Value] = Field(
         default={}, description="Values of the template's parameters."
@@ -150,8 +150,7 @@ class TemplateRun(Model):
 
 
 def split_version(ref: str) -> tuple[str, int | None]:
-    """Split ``NAME@VERSION`` or ``NAME``. Raises ``ValueError`` for a version that is not a
-    number."""
+    """Split ``NAME@VERSION`` or ``NAME``. Raises ``ValueError`` if the version is not a number."""
     name, at, version = ref.partition("@")
     if at and not (version.isascii() and version.isdigit() and 0 < int(version) < 2**31):
         raise ValueError(

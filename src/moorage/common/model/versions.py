@@ -11,7 +11,7 @@ def incompatibility(manager: str, peer: str) -> str:
     """Return why a peer of this version cannot work with the manager, or "" if it can.
 
     Managers are upgraded first, because an older manager may not understand a newer peer. A version
-    that is not a number pair is accepted.
+    that is not a pair of numbers is accepted.
     """
     theirs = _NUMBERS.match(manager)
     ours = _NUMBERS.match(peer)

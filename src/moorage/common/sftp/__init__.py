@@ -1,4 +1,4 @@
 """SFTP: the wire format, and a server confined to one directory."""
 
-# `ExecRequest.files`: a server of the files of a session, whose id is the path.
+# `ExecRequest.files`: a server for a session's files; the path is the session's id.
 SFTP = "sftp"

@@ -1,9 +1,9 @@
-"""Directory tree that no path can leave: neither with ``..``, nor a link, nor a race with a
-concurrent change of the tree.
+"""Directory tree that no path can leave, whether by ``..``, a link, or a race with a concurrent
+change to the tree.
 
-The kernel itself resolves each path beneath the root (``openat2``, Linux 5.6); where this is
-missing, the path is walked part by part and no link is followed. All operations use descriptors,
-and no path is resolved twice.
+The operating system's kernel itself resolves each path beneath the root (``openat2``, Linux 5.6);
+where this is missing, the path is walked part by part and no link is followed. All operations use
+descriptors, and no path is resolved twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class _How(ctypes.Structure):
 
 
 class Root:
-    """``path``: that of the directory. ``by_walking``: as on a kernel without ``openat2``.
+    """``path``: the directory's path. ``by_walking``: resolve paths as on a kernel without
+    ``openat2``.
 
     Raises ``OSError``; a path that leads out of the root is a ``PermissionError``."""
 
@@ -94,7 +95,7 @@ class Root:
 
     def _step(self, part: bytes, flags: int, mode: int, fd: int) -> int:
         found = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=fd)
-        # With O_PATH a link itself is opened, which only a caller that asked for it wants.
+        # With O_PATH, the link itself is opened, which only a caller that requested it can use.
         if flags & _O_PATH and not flags & os.O_NOFOLLOW and stat.S_ISLNK(os.fstat(found).st_mode):
             os.close(found)
             raise PermissionError(errno.EACCES, "links are not followed on this node")
@@ -124,8 +125,8 @@ class Root:
             os.close(fd)
 
     def open_file(self, path: bytes, flags: int, mode: int) -> int:
-        """Open a regular file. Nothing else is opened, because devices and pipes react when they
-        are."""
+        """Open a regular file. Nothing else is opened, because opening devices and pipes has side
+        effects."""
         create = flags & os.O_CREAT
         exclusive = flags & os.O_EXCL
         for _ in range(3):
@@ -142,7 +143,7 @@ class Root:
                 return self.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode & 0o777)
             except FileExistsError:
                 if exclusive:
-                    raise  # somebody created it in between, or it is a link to nothing
+                    raise  # it was created in between, or it is a link to nothing
 
         raise PermissionError(errno.EACCES, "the file is a link to nothing")
 

@@ -1,5 +1,5 @@
-"""Packets of SFTP in a stream of bytes. Large packets are passed on in the pieces in which they
-arrived. Pure."""
+"""SFTP packets in a byte stream. Large packets are passed on in the pieces in which they arrived.
+Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from moorage.common.sftp.wire import MAX_PACKET, Malformed
 
-# The first piece of a packet has at least this many bytes, or all: its length, type and id, the
-# length of the handle, and two bytes of that.
+# The first piece of a packet has at least this many bytes, or the whole packet: its length, type
+# and id, the length of the handle, and the handle's first two bytes.
 HEAD = 15
 
 Piece = bytes | memoryview
 
 
 class Pieces:
-    """Splits a stream of bytes into packets with their lengths, each a list of pieces."""
+    """Splits a byte stream into packets that include their lengths, each as a list of pieces."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
@@ -53,7 +53,7 @@ class Pieces:
 
 
 class Packets:
-    """Splits a stream of bytes into packets, without their lengths."""
+    """Splits a byte stream into packets without their lengths."""
 
     def __init__(self) -> None:
         self._pieces = Pieces()

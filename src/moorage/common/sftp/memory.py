@@ -1,7 +1,8 @@
-"""Heap of a process that moves blocks of some 100 KB: glibc keeps the memory of freed blocks.
+"""Heap settings for a process that moves blocks of about 100 KB: glibc keeps the memory of freed
+blocks.
 
-By default, glibc returns it to the system immediately, and each block costs page faults, which take
-longer than its encryption.
+By default, glibc returns it to the system immediately, and each block then causes page faults,
+which take longer than its encryption.
 """
 
 from __future__ import annotations

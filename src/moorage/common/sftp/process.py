@@ -1,6 +1,6 @@
-"""Process of an SFTP server, on its standard input and output: ``process.py DIR [UID GID]``.
+"""SFTP server process on standard input and output: ``process.py DIR [UID GID]``.
 
-The agent starts one for each connection to the files of a session, as the user who owns them. It
+The agent starts one for each connection to a session's files, as the user who owns them. It
 accesses the files only through ``Root``, so nothing that a client or the session does leads out of
 the tree.
 """
@@ -24,7 +24,7 @@ _PIPE_BYTES = 1024 * 1024
 
 
 def serve(server: Server, source: BinaryIO, sink: io.RawIOBase) -> None:
-    """Answer packets until the end of the input. Raises ``Malformed``."""
+    """Answer packets until the input ends. Raises ``Malformed``."""
     while True:
         head = source.read(4)
         if len(head) < 4:
@@ -43,7 +43,7 @@ def serve(server: Server, source: BinaryIO, sink: io.RawIOBase) -> None:
 
 def main() -> None:
     """The arguments are the directory (a path, or the number of a descriptor), and the user and
-    group that the process switches to, once it has loaded what they may not read."""
+    group that the process switches to once it has loaded the files that they may not read."""
     os.umask(0o022)
     keep_freed_blocks()
     given, *owner = sys.argv[1:]

@@ -19,7 +19,7 @@ from moorage.common.sftp.wire import Attributes, Malformed, PacketKind, PacketRe
 MAX_HANDLES = 256
 _LAST_TIME = 4_102_444_800  # the year 2100
 _NAMES_AT_ONCE = 100
-_DATA_AT = 13  # in a packet of data, after its length, type, id and the length of the data
+_DATA_AT = 13  # in a data packet, after its length, type, id and the length of the data
 _READ = 1
 _WRITE = 2
 _APPEND = 4
@@ -36,7 +36,7 @@ _EXTENSIONS = (
 
 
 class OpenDirectory:
-    """Open directory. ``entries``: those not sent yet."""
+    """An open directory. ``entries``: the entries not sent yet."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -55,7 +55,7 @@ class OpenDirectory:
 
 
 class Server:
-    """``answer`` handles one packet. ``by_walking``: as in ``Root``."""
+    """``answer`` handles one packet. ``by_walking`` is as in ``Root``."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
@@ -366,7 +366,7 @@ def long_line(name: bytes, found: os.stat_result) -> bytes:
 
 
 def _set_attributes(fd: int, given: Attributes) -> None:
-    """Set mode and times; the owner stays. Bits that make a program run as its owner are
+    """Set mode and times, but not the owner. Bits that make a program run as its owner are
     removed."""
     where = f"/proc/self/fd/{fd}"
     if stat.S_IFMT(os.fstat(fd).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):

@@ -1,5 +1,4 @@
-"""Wire format of SFTP version 3 (draft-ietf-secsh-filexfer-02), with extensions of OpenSSH.
-Pure."""
+"""Wire format of SFTP version 3 (draft-ietf-secsh-filexfer-02), with OpenSSH's extensions. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ VERSION = 3
 MAX_PACKET = 256 * 1024 + 1024
 MAX_DATA = 255 * 1024
 MAX_PATH = 4096
-# In the first packet: handles of this server begin with these bytes, so that a relay can recognize
-# them.
+# Sent in the first packet. This server's handles begin with these bytes, so that a relay can
+# recognize them.
 HANDLE_PREFIX = b"handle-prefix@moorage"
 
 
@@ -62,7 +61,7 @@ class Malformed(ValueError):
 
 
 class Attributes(NamedTuple):
-    """None: not set. Times in whole seconds."""
+    """None means not set. Times are in whole seconds."""
 
     size: int | None = None
     owner: tuple[int, int] | None = None
@@ -158,21 +157,21 @@ def packet(kind: PacketKind, *parts: bytes) -> bytes:
 
 
 def status(request: bytes, code: SftpStatus, message: str = "") -> bytes:
-    """Encode a status. ``request``: the 4 bytes of its id."""
+    """Encode a status. ``request``: the 4 bytes of the request's id."""
     return packet(
         PacketKind.STATUS, request, number(code), text(message.encode()[:512]), text(b"en")
     )
 
 
 def names(request: bytes, entries: list[tuple[bytes, bytes, Attributes]]) -> bytes:
-    """Encode names, each with its line of a long listing."""
+    """Encode names, each with its line in a long listing."""
     parts = [text(name) + text(line) + attributes(given) for name, line, given in entries]
     return packet(PacketKind.NAME, request, number(len(entries)), *parts)
 
 
 def normalized(path: bytes) -> bytes:
-    """Normalize to an absolute path without ``.``, ``..`` and empty parts. ``..`` of the root is
-    the root."""
+    """Normalize to an absolute path without ``.``, ``..`` and empty parts. The root's ``..`` is the
+    root."""
     parts: list[bytes] = []
     for part in path.split(b"/"):
         if part == b"..":

@@ -19,11 +19,11 @@ from moorage.common.ssh.requests import SFTP, Terminal, command_of, connection_t
 
 # `MaxSessions` of sshd has the same default. Each channel is a command in the session.
 MAX_CHANNELS = 10
-# Maximum number of channels with forwarded connections: a browser opens several concurrently.
+# Maximum number of channels with forwarded connections. A browser opens several concurrently.
 MAX_FORWARDS = 40
-# Bytes of buffered input at which a client has to wait.
+# Amount of buffered input, in bytes, at which a client has to wait.
 MAX_UNREAD = 512 * 1024
-FAILED = 255  # as ssh itself
+FAILED = 255  # as for ssh itself
 
 
 class ChannelCommand(Protocol):
@@ -93,7 +93,7 @@ class PipedChannel:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._input: asyncio.Queue[bytes | tuple[int, int]] = asyncio.Queue()  # b"": the end
+        self._input: asyncio.Queue[bytes | tuple[int, int]] = asyncio.Queue()  # b"" means the end
         self._unread = 0  # bytes of input that the other end has not taken
         self._writable = asyncio.Event()
         self._writable.set()
@@ -108,7 +108,7 @@ class PipedChannel:
     def data_received(self, data: bytes, datatype: int | None) -> None:
         self._unread += len(data)
         if self._unread >= MAX_UNREAD:
-            self._chan.pause_reading()  # until it was taken
+            self._chan.pause_reading()  # until it has been taken
         self._input.put_nowait(data)
 
     def _taken(self, data: bytes) -> None:
@@ -188,7 +188,7 @@ class _Forward(_CommandChannel, asyncssh.SSHTCPSession[bytes]):
             async with self._start(self._spec) as command:
                 await self._copy(command)
         except MoorageError:
-            self._chan.abort()  # only sessions can report errors otherwise
+            self._chan.abort()  # only sessions can report errors in another way
         else:
             self._chan.close()
 
@@ -198,7 +198,7 @@ class _Forward(_CommandChannel, asyncssh.SSHTCPSession[bytes]):
 
 
 class SessionChannel(_CommandChannel, asyncssh.SSHServerSession[bytes]):
-    """Shell, command or SFTP server."""
+    """A shell, command or SFTP server."""
 
     def __init__(self, start: Start, kernel: str, run: Run) -> None:
         super().__init__(start, run)

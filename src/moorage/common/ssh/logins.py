@@ -1,4 +1,4 @@
-"""Names with which an SSH client logs in. Pure.
+"""Names that an SSH client logs in with. Pure.
 
 ``project/session``, or ``project+session`` for programs that treat a slash as the end of a host
 name, such as scp. Names may themselves contain slashes, so the first form may be ambiguous.
@@ -22,7 +22,7 @@ def candidates(login: str) -> list[tuple[str, str]]:
 
 
 def encoded(name: str) -> str:
-    """A name as a part of a path."""
+    """A name, encoded as part of a path."""
     return name.replace("/", "%2F")
 
 

@@ -1,4 +1,4 @@
-"""Commands in a session that an SSH client requests. Pure."""
+"""Commands that an SSH client requests in a session. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SFTP = "sftp"
 # The same as `AcceptEnv` of Debian's sshd.
 _ACCEPTED = ("LANG", "COLORTERM", "NO_COLOR")
 _SHELL = "if command -v bash >/dev/null; then exec bash; fi; exec sh"
-# Where Debian, Fedora, Alpine, Arch and openSUSE install it.
+# The paths at which Debian, Fedora, Alpine, Arch and openSUSE install it.
 _SFTP_SERVER = """
 for program in /usr/lib/openssh/sftp-server /usr/libexec/openssh/sftp-server /usr/lib/ssh/sftp-server \\
   /usr/libexec/ssh/sftp-server /usr/lib/sftp-server /usr/libexec/sftp-server; do
@@ -20,8 +20,8 @@ done
 echo "moorage: the session has no sftp-server: install openssh-sftp-server there, or use moorage cp" >&2
 exit 127
 """
-# Connects to $1:$2 from the session and copies in both directions, with the first of these programs
-# that the session has.
+# Connects to $1:$2 from the session and copies in both directions, using the first of these
+# programs that the session has.
 _CONNECT = """
 if command -v python3 >/dev/null; then exec python3 -c '
 import os, socket, sys, threading
@@ -88,7 +88,7 @@ def command_of(
 
 
 def connection_to(host: str, port: int, kernel: str) -> ExecSpec:
-    """Program in the session that connects to an address as the session sees it.
+    """Command that connects, in the session, to an address as the session sees it.
 
     Raises ``ValueError`` for an invalid address.
     """
@@ -100,6 +100,6 @@ def connection_to(host: str, port: int, kernel: str) -> ExecSpec:
 
 
 def size_of(rows: int, cols: int) -> Size:
-    """Terminal size. A client may send any 32 bits: a size out of bounds is unknown."""
+    """Terminal size. A client may send any 32 bits; a size out of bounds is treated as unknown."""
     allowed = 0 <= rows <= 0xFFFF and 0 <= cols <= 0xFFFF
     return Size(rows=rows, cols=cols) if allowed else Size()

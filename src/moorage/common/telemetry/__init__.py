@@ -1,4 +1,4 @@
-"""Traces: spans as values, in the terms of OpenTelemetry, and their export. None of this runs while
+"""Traces: spans as values, in OpenTelemetry's terms, and their export. None of this runs while
 tracing is off."""
 
 from moorage.common.telemetry.spans import Span, SpanContext, TraceSink

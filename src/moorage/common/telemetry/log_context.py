@@ -1,4 +1,4 @@
-"""Context of log lines: the subject of the running task. JSON lines of our code and of libraries
+"""Context of log lines: the running task's subject. JSON lines from our code and from libraries
 contain its fields.
 
 It is read only when a line is written, so setting it costs one assignment.
@@ -18,7 +18,7 @@ class LogSubject(Protocol):
         ...
 
 
-# Set it to the subject of a task, or of the callbacks of a connection, from now on; None: no
+# Set it to the subject of a task or of a connection's callbacks, from now on; None means no
 # subject.
 LOG_SUBJECT: ContextVar[LogSubject | None] = ContextVar("log_subject", default=None)
 
@@ -36,7 +36,7 @@ class LogFields:
 def working_for(
     subject: LogSubject, run: Callable[[], Awaitable[None]]
 ) -> Callable[[], Awaitable[None]]:
-    """``run``, in a task that works for ``subject``."""
+    """Return ``run`` as work done for ``subject``."""
 
     async def work() -> None:
         LOG_SUBJECT.set(subject)

@@ -1,8 +1,8 @@
-"""OTLP export of spans: the SDK's bounded queue and its exporter over HTTP.
+"""OTLP span export: the SDK's bounded queue and its HTTP exporter.
 
-Imported only if tracing is on: the SDK and its exporter need 30 MB. Everything not set here follows
-the standard variables, which the SDK reads: OTEL_BSP_*, OTEL_EXPORTER_OTLP_TIMEOUT, _CERTIFICATE,
-_COMPRESSION, OTEL_RESOURCE_ATTRIBUTES.
+Imported only if tracing is on, because the SDK and its exporter need 30 MB. Everything not set here
+follows the standard variables, which the SDK reads: OTEL_BSP_*, OTEL_EXPORTER_OTLP_TIMEOUT,
+_CERTIFICATE, _COMPRESSION, OTEL_RESOURCE_ATTRIBUTES.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ _UNSET = Status(StatusCode.UNSET)
 
 
 class SpanQueue:
-    """Spans that wait to be sent, at most 2048 (OTEL_BSP_MAX_QUEUE_SIZE); further spans are
-    dropped.
+    """Spans waiting to be sent, at most 2048 (OTEL_BSP_MAX_QUEUE_SIZE); further spans are dropped.
 
-    ``endpoint``: the URL of OTLP/HTTP for traces. ``resource``: attributes of this process; those
-    of OTEL_RESOURCE_ATTRIBUTES are added. ``headers``: of each request to the collector.
+    ``endpoint``: the OTLP/HTTP URL for traces. ``resource``: attributes of this process; those in
+    OTEL_RESOURCE_ATTRIBUTES are added. ``headers``: the headers of each request to the collector.
     """
 
     def __init__(
@@ -43,8 +42,8 @@ class SpanQueue:
         )
 
     def put(self, span: Span, offset_s: float) -> None:
-        """Queue a span. ``offset_s``: difference between Unix seconds and the times of the span.
-        Never blocks."""
+        """Queue a span. ``offset_s``: difference between Unix seconds and the span's times. Never
+        blocks."""
         context = span.context
         parent_id = span.parent_id
         error = span.error

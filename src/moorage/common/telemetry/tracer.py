@@ -1,8 +1,8 @@
 """Tracer: samples traces, and passes their spans to the exporter, which sends them from a separate
 thread.
 
-The SDK's exporter and its bounded queue are used, but not its tracer: spans are created from known
-data, most of them afterwards, and with our own ids (decision 51).
+The SDK's exporter and bounded queue are used, but not its tracer, because spans are created from
+known data, most of them afterwards, and with our own ids (decision 51).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moorage.common.telemetry.spans import Sampler, Span, SpanContext, is_sample
 if TYPE_CHECKING:
     from moorage.common.telemetry.otlp import SpanQueue
 
-# How long the end of a process waits for the last spans to be sent.
+# How long a process that ends waits for its last spans to be sent.
 CLOSE_S = 3.0
 
 log = structlog.get_logger("moorage.telemetry")
@@ -51,7 +51,8 @@ class Tracer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        # Use a thread that does not keep the process alive: a collector may not respond at all.
+        # Use a thread that does not keep the process alive, because a collector may not respond at
+        # all.
         closing = threading.Thread(target=self._queue.close, name="telemetry.close", daemon=True)
         closing.start()
         await asyncio.to_thread(closing.join, CLOSE_S)

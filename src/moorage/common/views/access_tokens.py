@@ -1,4 +1,4 @@
-"""REST models of apps (the service ports of sessions) and access tokens to them.
+"""REST models for apps (sessions' service ports) and access tokens to them.
 
 The secret of an access token appears only once, in the response that creates it.
 """
@@ -18,7 +18,8 @@ MONTH_S = 2_592_000.0
 
 
 class AppView(BaseModel):
-    """Service port of a session. ``ready``: the session runs, so proxies have a route to it."""
+    """A session's service port. ``ready``: the session is running, so proxies have a route to
+    it."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -40,7 +41,7 @@ class AccessTokenSpec(Model):
 
 
 class AccessTokenView(BaseModel):
-    """An access token without its secret. Its bearer reaches one app of one session."""
+    """An access token without its secret. Its bearer can reach one app of one session."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 

@@ -1,4 +1,4 @@
-"""REST model of the audit log: administrative writes, with their actors and changes."""
+"""REST model for the audit log: administrative writes, with their actors and changes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ class AuditEntry(View):
     actor: str = Field(description="Actor, such as key:NAME or user:NAME.")
     user: str
     project: str
-    from_address: str = Field(description="Address from which the request came.")
+    from_address: str = Field(description="Address that the request came from.")
     request_id: str
     action: str = Field(description="Operation, by its operationId in /openapi.json.")
     resource: str = Field(description="Kind of the resource, such as groups.")
-    name: str = Field(description="Name of the resource, or of the created one; empty: none.")
-    status: int | None = Field(description="Status of the response; null: the outcome is unknown.")
-    code: str = Field(default="", description="Code of the error, if the write was refused.")
+    name: str = Field(description="Name of the resource, or of the created one; empty if none.")
+    status: int | None = Field(
+        description="Status of the response; null if the outcome is unknown."
+    )
+    code: str = Field(default="", description="Error code, if the write was refused.")
     before: dict[str, Any] | None = Field(
-        default=None, description="The resource before the write; null: there was none."
+        default=None, description="The resource before the write; null if there was none."
     )
     after: dict[str, Any] | None = Field(
         default=None, description="The response to the write, without secrets."

@@ -1,4 +1,4 @@
-"""REST models of budgets, prices and corrections. Money is in millionths of the currency."""
+"""REST models for budgets, prices and corrections. Money is in millionths of the currency."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _UNITS = (
 
 
 class BudgetSpec(Model):
-    """Amount of one unit that a project, a user or a key may use in each day, week, month or year
+    """Amount of one unit that a project, a user or a key may use per day, week, month or year
     (UTC)."""
 
     soft: Amount | None = Field(
         default=None,
-        description=f"Amount from which the budget is marked and a warning is sent. {_UNITS}",
+        description=f"Amount at which the budget is marked and a warning is sent. {_UNITS}",
     )
     hard: Amount | None = Field(
         default=None,
         description=(
-            "Amount from which new sessions and requests are refused until the period ends."
+            "Amount at which new sessions and requests are refused until the period ends."
         ),
     )
     policy: Policy = Field(
@@ -78,11 +78,10 @@ class BudgetView(View):
 
 
 class PriceSpec(Model):
-    """Price of an hour (gpu, cpu, node), of a GiB for an hour (memory), or of a million (requests,
-    tokens)."""
+    """Price per hour (gpu, cpu, node), per GiB-hour (memory), or per million (requests, tokens)."""
 
     unit: Unit
-    device: NoNul = Field(default="", description='Model of the GPU; "": any.', max_length=200)
+    device: NoNul = Field(default="", description='GPU model; "" means any.', max_length=200)
     resource_group: NoNul = Field(default="", description='"": any.', max_length=200)
     since: Timestamp | None = Field(
         default=None,
@@ -110,7 +109,7 @@ class CorrectionSpec(Model):
     unit: Unit
     amount: Annotated[int, Field(ge=-LARGEST, le=LARGEST)] = Field(
         description=(
-            "Amount to add; negative if too much was recorded. GPU, CPU and node milliseconds, "
+            "Amount to add; negative if too much was recorded. In GPU, CPU or node milliseconds, "
             "MiB seconds, or a number."
         )
     )
@@ -126,4 +125,4 @@ class CorrectionSpec(Model):
 
 
 class CorrectionView(View):
-    id: int = Field(description="Number of the record in the ledger.")
+    id: int = Field(description="The record's number in the ledger.")

@@ -1,4 +1,4 @@
-"""REST models of console sessions: a user signed in by password, key or single sign-on."""
+"""REST models for console sessions: a user signed in with a password, a key or single sign-on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SignIn(Model):
     key: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None,
         repr=False,
-        description="API key: the console session has the rights of the key.",
+        description="API key. The console session has the key's rights.",
     )
 
     @model_validator(mode="after")
@@ -67,13 +67,13 @@ class WhoAmI(View):
         default={}, description="The user's role in each of its projects."
     )
     key: str = Field(
-        default="", description="Name of the key; empty for a user that signed in without one."
+        default="", description="Name of the key; empty for a user who signed in without one."
     )
     csrf_token: str = Field(
         default="", description="For console sessions: sent as X-CSRF-Token with each write."
     )
     expires_at: datetime | None = Field(
-        default=None, description="End of the console session, even if it is used."
+        default=None, description="Time at which the console session ends, even if it is used."
     )
     idle_s: int | None = Field(
         default=None, description="Seconds without a request after which a console session ends."
@@ -85,11 +85,11 @@ class SignedOut(View):
     ended: int = Field(description="Number of console sessions that were ended.")
     continue_at: str = Field(
         default="",
-        description="URL at which the browser signs out of the OpenID provider; empty: none.",
+        description="URL at which the browser signs out of the OpenID provider; empty if none.",
     )
 
 
 class SignInWays(View):
     oidc: str = Field(
-        description="Label of the button for single sign-on at /v1/session/oidc; empty: no button."
+        description="Label of the button for single sign-on at /v1/session/oidc; empty means no button."
     )

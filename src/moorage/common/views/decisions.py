@@ -1,4 +1,4 @@
-"""REST models of the scheduler's decision log."""
+"""REST models for the scheduler's decision log."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from moorage.common.views.resources import ItemsView, View
 
 
 class SegmentView(View):
-    """Segment of the log: the decisions of about one second, encoded as stored."""
+    """Segment of the log: the decisions from about one second, encoded as stored."""
 
     from_at: datetime
     to_at: datetime
-    term: int = Field(description="Leadership term of the manager that decided.")
+    term: int = Field(description="Leadership term of the manager that made the decisions.")
     whole: bool = Field(description="Whether it can be read without the preceding segment.")
     passes: int
     dropped: int = Field(description="Number of passes before it that were not stored.")
@@ -31,10 +31,10 @@ class DecisionPage(ItemsView[SegmentView]):
 
     next: str | None = None
     kept_since: datetime | None = Field(
-        default=None, description="Time of the oldest stored decision of the group."
+        default=None, description="Time of the group's oldest stored decision."
     )
     kept_until: datetime | None = Field(
-        default=None, description="Time of the newest stored decision of the group."
+        default=None, description="Time of the group's newest stored decision."
     )
 
 
@@ -58,7 +58,8 @@ class RunView(View):
     taken_at: datetime
     released_at: datetime | None
     limit_s: float | None = Field(
-        default=None, description="Longest run in seconds, including the stop; null: unlimited."
+        default=None,
+        description="Longest run in seconds, including the stop; null means unlimited.",
     )
     preemptible: bool = True
     takes: list[TakeView]

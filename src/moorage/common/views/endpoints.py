@@ -1,4 +1,4 @@
-"""REST models of endpoints, their replicas, revisions and scaling decisions."""
+"""REST models for endpoints, their replicas, revisions and scaling decisions."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class ReplicaView(View):
     agent_id: str | None
     status_since: datetime
     log_tail: str = ""
-    running: int = Field(default=0, description="Requests that run in its engine.")
-    waiting: int = Field(default=0, description="Requests that wait in its engine.")
+    running: int = Field(default=0, description="Requests running in its engine.")
+    waiting: int = Field(default=0, description="Requests waiting in its engine.")
     kv_cache: float | None = Field(
-        default=None, description="Use of its KV cache, 0 to 1. null: unknown."
+        default=None, description="Use of its KV cache, 0 to 1. null if unknown."
     )
     address: str = Field(
         default="", description="Host and port of its engine; empty until it listens."
     )
     unhealthy: str = Field(
-        default="", description="Why its engine fails its health checks; empty: it passes them."
+        default="", description="Why its engine fails its health checks; empty if it passes them."
     )
 
 
@@ -63,7 +63,7 @@ class RolloutView(View):
     old: int = Field(description="Replicas of other revisions.")
     canary: int = Field(
         default=0,
-        description="Percentage of the requests that the revision receives; 0: no canary.",
+        description="Percentage of the requests that the revision receives; 0 means no canary.",
     )
     rolled_back: int | None = Field(
         default=None,
@@ -81,7 +81,7 @@ class ScalingDecision(View):
     to_replicas: int
     rule: str = Field(description="Rule that decided; idle, wake, min or max.")
     detail: str
-    inputs: dict[str, float] = Field(description="Load on which the decision is based.")
+    inputs: dict[str, float] = Field(description="Load that the decision is based on.")
 
 
 class RevisionView(View):
@@ -107,7 +107,7 @@ class LateSuccessor(View):
     session_id: str = Field(description="Replica that ends.")
     ends_at: datetime
     expected_at: datetime | None = Field(
-        description="When the next replica is expected to be ready. null: unknown."
+        description="When the next replica is expected to be ready. null if unknown."
     )
     reason: Reason = Field(
         default=Reason.NONE,
@@ -124,13 +124,14 @@ class EndpointView(View):
     reason: Reason = Field(
         default=Reason.NONE,
         description=(
-            "Reason of the last failed replica, while the endpoint is failing; or "
+            "Reason why the last replica failed, while the endpoint is failing; or "
             "`budget-exhausted`."
         ),
     )
     detail: str = ""
     failures: int = Field(
-        default=0, description="Consecutive failures of replicas since the last ready one."
+        default=0,
+        description="Consecutive replica failures since the last replica that became ready.",
     )
     retry_at: datetime | None = None
     suspended_until: datetime | None = Field(
@@ -140,13 +141,15 @@ class EndpointView(View):
         ),
     )
     revision: int = Field(default=1, description="Revision that all replicas should have.")
-    version: int = Field(default=1, description="Changes with every change by a user; the ETag.")
+    version: int = Field(
+        default=1, description="Changes with every change made by a user; the ETag."
+    )
     rollout: RolloutView | None = None
     created_at: datetime
     user: str = Field(default="", description="Owner: the user of the API key that created it.")
     project: str = ""
     shared_with: list[str] = Field(
-        default=[], description='Other projects that may use it; "*": all.'
+        default=[], description='Other projects that may use it; "*" means all.'
     )
     user_labels: dict[str, str] = Field(default={})
     spec: (
@@ -154,22 +157,22 @@ class EndpointView(View):
     ) = Field(
         default=None, description="null for viewers, and for projects that it is shared with."
     )
-    running: int = Field(default=0, description="Requests that run in the engines of its replicas.")
+    running: int = Field(default=0, description="Requests running in its replicas' engines.")
     waiting: int = Field(
         default=0,
         description=(
-            "Requests that wait in those engines, and requests that proxies hold for a replica."
+            "Requests waiting in those engines, and requests that proxies hold for a replica."
         ),
     )
     kv_cache: float | None = Field(
-        default=None, description="Mean use of the KV caches, 0 to 1. null: unknown."
+        default=None, description="Mean use of the KV caches, 0 to 1. null if unknown."
     )
     late_successor: LateSuccessor | None = Field(
         default=None,
         description="Set while a walltime is expected to end before a successor is ready.",
     )
     warnings: list[str] = Field(
-        default=[], description="Set only in the response to its creation or change."
+        default=[], description="Set only in the response to its creation or a change."
     )
     start_times: list[StartTimes] = Field(
         default=[], description="Start times of its jobs, by resource group of kind hpc."
@@ -178,17 +181,17 @@ class EndpointView(View):
         default="",
         description=(
             "Part of the endpoint that this manager does not know and omits; a manager of the "
-            "release that stored it must continue to handle it. Empty: none."
+            "release that stored it must continue to handle it. Empty if none."
         ),
     )
     expected_at: datetime | None = Field(
         default=None,
         description=(
-            "When the next replica is expected to be ready. null: none is starting, or unknown."
+            "When the next replica is expected to be ready. null if none is starting or the time is unknown."
         ),
     )
     scalings: int = Field(
-        default=0, description="Number of changes of the desired number of replicas by autoscaling."
+        default=0, description="How often autoscaling has changed the desired number of replicas."
     )
     sessions: list[ReplicaView] = Field(
         default=[], description="Live replicas, and those that ended most recently."
@@ -199,7 +202,7 @@ class NewEndpoint(EndpointSpec):
     """The body of ``POST /v1/endpoints``."""
 
     shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] = Field(
-        default=[], description='Other projects that may see and use it; "*": all.'
+        default=[], description='Other projects that may see and use it; "*" means all.'
     )
     user_labels: UserLabels = Field(default={})
 
@@ -215,7 +218,7 @@ class RolloutUndo(Model):
 
     revision: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="The revision to return to. null: the previously served one.",
+        description="The revision to return to. null means the previously served one.",
     )
 
 
@@ -224,8 +227,8 @@ _Patch = dict[str, Any]
 
 class EndpointPatch(Model):
     """The body of ``PATCH /v1/endpoints/{name}``: a JSON merge patch (RFC 7396) of the endpoint's
-    spec. Objects are merged, null removes or resets a field, and absent fields stay. Changes that
-    affect the replicas are rolled out."""
+    spec. Objects are merged, null removes or resets a field, and absent fields remain unchanged.
+    Changes that affect the replicas are rolled out."""
 
     engine: Literal["llamacpp", "vllm", "custom"] | None = None
     model: NoNul | None = None
@@ -259,7 +262,7 @@ class EndpointPatch(Model):
     user_labels: LabelChanges | None = None
 
     def merged(self, spec: EndpointSpec, replicas: int) -> EndpointSpec:
-        """``spec`` with these changes; ``replicas``: the currently desired number. Raises
+        """``spec`` with these changes. ``replicas``: the currently desired number. Raises
         ``ValidationError``."""
         changes = self.model_dump(
             mode="json", exclude_unset=True, exclude={"shared_with", "user_labels"}
@@ -276,7 +279,7 @@ class EndpointPatch(Model):
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """Merge as RFC 7396 specifies."""
+    """Merge as specified by RFC 7396."""
     if not isinstance(patch, dict):
         return patch
 

@@ -1,5 +1,5 @@
-"""REST models of watching: changes as server-sent events, the overview of a platform, and the
-holders of devices."""
+"""REST models for watching: changes as server-sent events, the platform overview, and the holders
+of devices."""
 
 from __future__ import annotations
 
@@ -32,11 +32,9 @@ class SessionChange(View):
     revision: int
     status_since: datetime
     endpoint_id: str | None = None
-    pipeline: StepRef | None = Field(
-        default=None, description="Place of the session in a pipeline."
-    )
-    progress: ProgressView | None = Field(default=None, description="Progress of its main kernel.")
-    reload: ReloadView | None = Field(default=None, description="Reload of its main kernel.")
+    pipeline: StepRef | None = Field(default=None, description="The session's place in a pipeline.")
+    progress: ProgressView | None = Field(default=None, description="Its main kernel's progress.")
+    reload: ReloadView | None = Field(default=None, description="Its main kernel's reload.")
 
 
 class AgentChange(View):
@@ -66,7 +64,7 @@ class GroupChange(View):
 
 
 class BudgetAlert(View):
-    """A limit of a budget was reached; sent once for each threshold in each period."""
+    """A budget limit was reached; sent once per threshold and period."""
 
     kind: Literal["budget"] = "budget"
     id: str
@@ -82,11 +80,11 @@ class BudgetAlert(View):
 
 
 class StreamStart(View):
-    """Data of the event ``ready``, the first of a stream."""
+    """Data of the event ``ready``, the first event of a stream."""
 
     now: datetime = Field(
         description=(
-            "Current time of the manager: ages are computed from it, whatever the client's clock."
+            "The manager's current time. Ages are computed from it, whatever the client's clock."
         )
     )
     version: str
@@ -108,7 +106,7 @@ class GroupOverview(View):
     sessions: dict[str, int] = Field(default={}, description="Live sessions by status.")
     waiting: dict[str, int] = Field(
         default={},
-        description="Pending sessions by the reason why they wait; empty: not examined yet.",
+        description="Pending sessions by the reason why they wait; empty if not examined yet.",
     )
     oldest_pending_since: datetime | None = None
     agents: dict[str, int] = Field(default={}, description="Agents by status.")
@@ -124,7 +122,7 @@ class Overview(View):
 
 
 class Holder(View):
-    """Kernel that holds a part of a device or slot."""
+    """Kernel that holds part of a device or slot."""
 
     amount: int
     kernel_id: str = ""
@@ -166,11 +164,11 @@ Step = Literal["minute", "hour", "day"]
 
 
 class SlotHistory(View):
-    """One column for each value; base units, devices in 1/1000."""
+    """One column for each value, in base units; devices are in 1/1000."""
 
     at: list[int] = Field(
         default=[],
-        description="Beginning of each step, in Unix seconds. Steps without a sample are absent.",
+        description="Start of each step, in Unix seconds. Steps without a sample are absent.",
     )
     capacity: list[float] = Field(default=[], description="Mean over the step.")
     used: list[float] = Field(default=[], description="Mean over the step.")
@@ -180,7 +178,7 @@ class SlotHistory(View):
 class QueueHistory(View):
     at: list[int] = Field(
         default=[],
-        description="Beginning of each step, in Unix seconds. Steps without a sample are absent.",
+        description="Start of each step, in Unix seconds. Steps without a sample are absent.",
     )
     pending: list[float] = Field(
         default=[], description="Pending sessions of all projects, averaged over the step."
@@ -198,7 +196,7 @@ class GroupHistory(View):
 
 
 class OccupancyHistory(View):
-    """Capacity of groups, its use and the number of pending sessions over time."""
+    """Capacity of groups, its use, and the number of pending sessions over time."""
 
     since: datetime
     until: datetime

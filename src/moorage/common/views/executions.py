@@ -1,4 +1,4 @@
-"""REST models of code execution: runs of code in sessions, completions and code kernels."""
+"""REST models for code execution: code runs in sessions, completions and code kernels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Language = Annotated[NoNul, Field(min_length=1, max_length=64)]
 WaitS = Annotated[float, Field(ge=0, le=code_runs.MAX_WAIT_S)]
 Hostname = Annotated[NoNul, Field(max_length=64)]
 _LANGUAGE = (
-    "Name of a kernelspec of the session, or a language, which selects its first kernelspec."
+    "Name of one of the session's kernelspecs, or a language, which selects its first kernelspec."
 )
 _KERNEL = "Kernel of a cluster session to run in, such as sub1."
 
 
 class ExecutionSpec(Model):
-    """A run of code in a session."""
+    """A code run in a session."""
 
     mode: Literal["query", "batch"] = Field(
         default="query",
@@ -39,7 +39,7 @@ class ExecutionSpec(Model):
         default="", description="Command of a batch run; if it fails, `exec` is not run."
     )
     exec: Code = Field(
-        default="", description="Command of a batch run whose exit code is that of the run."
+        default="", description="Command of a batch run whose exit code becomes the run's."
     )
     run_id: RunId | None = Field(
         default=None,
@@ -57,7 +57,7 @@ class ExecutionSpec(Model):
     wait_s: WaitS = Field(
         default=2.0,
         description=(
-            "Longest wait, in seconds, for an end, a request for input or the end of a stage."
+            "Longest wait, in seconds, for the end of the run, a request for input or the end of a stage."
         ),
     )
     stdin: bool = Field(default=True, description="Whether the code may request input.")
@@ -87,7 +87,7 @@ class ExecutionInput(Model):
 
 
 class ExecutionView(View):
-    """Part of the output of a run, and its status at the end of this part.
+    """Part of a run's output, and its status at the end of this part.
 
     Continue with `after` set to `next` until the status is finished or exec-timeout.
     """
@@ -105,11 +105,12 @@ class ExecutionView(View):
     )
     next: int
     exit_code: int | None = Field(
-        default=None, description="0: the code ran to its end. null: unknown."
+        default=None, description="0 if the code ran to its end. null if unknown."
     )
-    reason: str = Field(default="", description="Why the run ended, if not by itself.")
+    reason: str = Field(default="", description="Why the run ended, if it did not end by itself.")
     waiting_for: int = Field(
-        default=0, description="Number of queued runs before this one, without the running one."
+        default=0,
+        description="Number of queued runs before this one, not counting the running one.",
     )
 
     @property
@@ -118,11 +119,11 @@ class ExecutionView(View):
 
 
 class CompletionSpec(Model):
-    """Request for completions of code."""
+    """Request for code completions."""
 
     code: Code
     cursor: Annotated[int | None, Field(ge=0)] = Field(
-        default=None, description="Position in the code, in characters. Default: its end."
+        default=None, description="Position in the code, in characters. Defaults to its end."
     )
     language: Language = Field(default="python", description=_LANGUAGE)
     kernel: Hostname = Field(default="main1", description=_KERNEL)
@@ -137,7 +138,7 @@ class CompletionView(View):
 
 
 class CodeKernelView(View):
-    """Kernelspec of a session, and the state of its code kernel."""
+    """A session's kernelspec, and the state of its code kernel."""
 
     name: str
     language: str

@@ -1,4 +1,4 @@
-"""REST models of changes to resource groups."""
+"""REST models for changes to resource groups."""
 
 from __future__ import annotations
 

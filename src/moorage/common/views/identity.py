@@ -27,7 +27,7 @@ class UserPatch(Model):
     platform_role: PlatformRole | None = Field(
         default=None,
         description=(
-            "admin: all rights. auditor: reads everything except logs and secrets. null: neither."
+            "admin: all rights. auditor: reads everything except logs and secrets. null means neither."
         ),
     )
 
@@ -48,9 +48,9 @@ class UserView(View):
         default={}, description="The user's role in each of its projects."
     )
     subject: str | None = Field(
-        default=None, description="Subject of the user at the OpenID provider; null: not linked."
+        default=None, description="The user's subject at the OpenID provider; null if not linked."
     )
-    version: int = Field(default=0, description="Different after each change: the ETag.")
+    version: int = Field(default=0, description="Differs after each change; the ETag.")
     created_at: datetime
     created_by: str = ""
 
@@ -66,22 +66,22 @@ class ProjectPatch(Model):
 
     status: Status = Field(default="active", description="Keys of a disabled project are refused.")
     max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
-        default=None, description="Highest priority of its sessions and endpoints; null: any."
+        default=None, description="Highest priority of its sessions and endpoints; null means any."
     )
     resource_groups: Annotated[list[Name], Field(max_length=1000)] | None = Field(
-        default=None, description="Resource groups that the project may name; null: all."
+        default=None, description="Resource groups that the project may name; null means all."
     )
     requests_per_minute: Rate | None = Field(
         default=None,
-        description="Limits on model requests of all its keys together; null: no limit.",
+        description="Limits on model requests with all its keys together; null means no limit.",
     )
     tokens_per_minute: Rate | None = None
     concurrent_requests: Rate | None = None
     reuse: ReusePolicy | None = Field(
         default=None,
         description=(
-            "Whether the result of an equal batch session is reused if a session does not "
-            "specify `reuse`; null: as the resource group specifies."
+            "Whether the result of an equal batch session is reused if a session does not specify "
+            "`reuse`; null means as the resource group specifies."
         ),
     )
 
@@ -103,7 +103,7 @@ class ProjectView(View):
     concurrent_requests: int | None = None
     reuse: ReusePolicy | None = None
     members: int = Field(description="Number of members.")
-    version: int = Field(default=0, description="Different after each change: the ETag.")
+    version: int = Field(default=0, description="Differs after each change; the ETag.")
     created_at: datetime
     created_by: str = ""
 

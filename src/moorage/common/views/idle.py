@@ -1,4 +1,4 @@
-"""REST models of idle criteria."""
+"""REST models for idle criteria."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class CriterionView(View):
     name: str = Field(description="traffic, utilization or lifetime.")
     remaining_s: float | None = Field(
         description=(
-            "Seconds until the criterion is met; 0 or less: it is met. null: never, or currently "
-            "not observed."
+            "Seconds until the criterion is met; 0 or less if it is met. null means never, or "
+            "currently not observed."
         )
     )
 
@@ -29,21 +29,21 @@ class IdleView(View):
     end_when: str = Field(
         description="any: the first criterion that is met ends the session. all: the last one."
     )
-    criterion: str = Field(default="", description="Criterion that decides; empty: none.")
+    criterion: str = Field(default="", description="Criterion that decides; empty if none.")
     ends_in_s: float | None = Field(
         default=None,
         description=(
-            "Seconds until the session ends, including extensions; null: no criterion will end it."
+            "Seconds until the session ends, including extensions; null if no criterion will end it."
         ),
     )
     warned: bool = Field(
         default=False,
-        description="The session has been warned: it ends unless it is used or extended.",
+        description="The session has been warned, and ends unless it is used or extended.",
     )
     extensions: int = Field(default=0, description="Number of extensions so far.")
     max_extensions: int
     max_extension_s: float = Field(
-        description="Longest time by which one extension keeps the session."
+        description="Longest time by which one extension prolongs the session."
     )
 
 
@@ -53,7 +53,7 @@ class Extension(Model):
     seconds: Annotated[float, Field(gt=0, le=315_360_000)] | None = Field(
         default=None,
         description=(
-            "The session does not end before this many seconds from now. null: the longest time "
-            "allowed."
+            "The session does not end within this many seconds from now. null means the longest "
+            "time allowed."
         ),
     )

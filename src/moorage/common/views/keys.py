@@ -16,19 +16,20 @@ Names = Annotated[list[Name], Field(max_length=1000)]
 
 
 class KeyLimits(Model):
-    """Restrictions of a key within the rights of its role; null: unrestricted.
+    """Restrictions on a key within the rights of its role; null means unrestricted.
 
     ``PATCH /v1/keys/{name}`` replaces the fields that its body contains."""
 
     scopes: Annotated[list[KeyScope], Field(max_length=4)] | None = Field(
-        default=None, description="Purposes of the key. null: everything that its role allows."
+        default=None,
+        description="What the key may be used for. null means everything that its role allows.",
     )
     models: Names | None = Field(
         default=None,
-        description="Models that the key may send requests to. null: all that it sees.",
+        description="Models that the key may send requests to. null means all that it sees.",
     )
     resource_groups: Names | None = Field(
-        default=None, description="Resource groups that the key may name. null: all."
+        default=None, description="Resource groups that the key may name. null means all."
     )
     max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
         default=None, description="Highest priority of sessions and endpoints that the key creates."
@@ -37,7 +38,7 @@ class KeyLimits(Model):
     tokens_per_minute: Rate | None = None
     concurrent_requests: Rate | None = None
     expires_at: Timestamp | None = Field(
-        default=None, description="Default: valid until it is revoked."
+        default=None, description="By default, it is valid until it is revoked."
     )
 
 
@@ -56,7 +57,7 @@ class KeySpec(KeyLimits):
     )
     project: Name | None = Field(
         default=None,
-        description="Project of everything created with the key. Default: the caller's.",
+        description="Project of everything created with the key. Defaults to the caller's.",
     )
     role: Role | None = Field(
         default=None,
@@ -85,19 +86,20 @@ class KeyView(BaseModel):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent_requests: int | None = None
-    version: int = Field(default=0, description="Different after each change: the ETag.")
+    version: int = Field(default=0, description="Differs after each change; the ETag.")
     created_at: datetime
     created_by: str = ""
     expires_at: datetime | None = None
     last_used_at: datetime | None = Field(
         default=None,
         description=(
-            "Last use of the management API, with a resolution of a minute. Requests through "
+            "Last use of the management API, with a resolution of one minute. Requests through "
             "proxies do not count."
         ),
     )
     previous_until: datetime | None = Field(
-        default=None, description="After a rotation: until when the previous secret is valid."
+        default=None,
+        description="After a rotation, the time until which the previous secret is valid.",
     )
 
 

@@ -1,4 +1,4 @@
-"""REST models of the managers of a database."""
+"""REST models for the managers that share a database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ManagerView(BaseModel):
-    """Manager that shows signs of life. A stopped one is listed for three more seconds."""
+    """Manager that shows signs of life. A stopped manager is listed for three more seconds."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -22,7 +22,7 @@ class ManagerView(BaseModel):
     version: str
     started_at: datetime
     leader: bool = Field(description="Whether it holds the lease; only the holder schedules.")
-    term: int | None = Field(description="Term of its lease; null unless it leads.")
+    term: int | None = Field(description="Its lease's term; null unless it leads.")
     agents: int = Field(description="Number of agents connected to it.")
     proxies: list[str] = Field(description="Names of the proxies connected to it.")
     answers: bool = Field(description="Whether this manager answered this request.")

@@ -1,4 +1,4 @@
-"""REST models of the usage of requests and sessions, and of its limits."""
+"""REST models for the usage of requests and sessions, and its limits."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class UsageSplit(Model):
     bucket: Bucket = Field(
         default="none",
         description=(
-            "Period by which usage is split as well: hour, day, week (from Monday), month or "
-            "year, in UTC."
+            "Period by which usage is also split: hour, day, week (from Monday), month or year, in "
+            "UTC."
         ),
     )
     project: NoNul | None = Field(default=None, description="Only usage of this project.")
@@ -58,12 +58,10 @@ class ModelUsage(View):
         default=None, description="Start of the hour, day, week, month or year."
     )
     project: str | None = Field(default=None, description="Project of the key or of the session.")
-    user: str | None = Field(
-        default=None, description="User of the key, or the owner of the session."
-    )
+    user: str | None = Field(default=None, description="The key's user, or the session's owner.")
     key_id: str | None = None
     key: str | None = Field(
-        default=None, description="Name of the key; null also for keys of others."
+        default=None, description="Name of the key; also null for other users' keys."
     )
     model: str | None = Field(default=None, description="For a replica: the name of its endpoint.")
     endpoint: str | None = None
@@ -89,11 +87,11 @@ class ModelUsage(View):
 
 class LimitUse(View):
     limit: int
-    used: int = Field(description="Use as the proxies last reported it, at most a few seconds ago.")
+    used: int = Field(description="Use, as last reported by the proxies at most a few seconds ago.")
 
 
 class LimitView(View):
-    """Limits of a key, a project or a model, and their use. null: no limit."""
+    """Limits of a key, a project or a model, and their use. null means no limit."""
 
     scope: LimitScope
     name: str

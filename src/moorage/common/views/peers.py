@@ -1,4 +1,4 @@
-"""REST models of join tokens and of peers: the agents and proxies that have joined."""
+"""REST models for join tokens and peers, which are the agents and proxies that have joined."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moorage.common.model.timestamps import Timestamp
 
 PeerKind = Literal["agent", "proxy"]
 RotationState = Literal["steady", "distributing", "reissuing"]
-# Same grammar as agent ids. It excludes colons, which separate the names in a certificate.
+# The same grammar as for agent ids. It excludes colons, which separate the names in a certificate.
 PeerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
 
@@ -31,7 +31,7 @@ class JoinTokenSpec(Model):
     uses: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=1, description="Number of peers that may join with the token."
     )
-    expires_at: Timestamp | None = Field(default=None, description="Default: one hour from now.")
+    expires_at: Timestamp | None = Field(default=None, description="Defaults to one hour from now.")
 
 
 class JoinTokenView(BaseModel):
@@ -50,13 +50,14 @@ class JoinTokenView(BaseModel):
 
 
 class NewJoinTokenView(JoinTokenView):
-    """The only response with the secret: the manager stores only what verifies it."""
+    """The only response with the secret. The manager stores only the public key that verifies
+    it."""
 
     secret: str
 
 
 class JoinRequest(Model):
-    """The body of ``POST /v1/join``. It requires no API key: the join token signs it."""
+    """The body of ``POST /v1/join``. It requires no API key, because the join token signs it."""
 
     kind: PeerKind
     name: PeerName
@@ -66,7 +67,7 @@ class JoinRequest(Model):
     )
     verifier: str = Field(pattern=r"^[0-9a-f]{64}$", description="The token's public key, in hex.")
     signature: str = Field(
-        pattern=r"^[0-9a-f]{128}$", description="Ed25519 signature by the token, in hex."
+        pattern=r"^[0-9a-f]{128}$", description="Ed25519 signature made with the token, in hex."
     )
 
 
@@ -85,12 +86,12 @@ class JoinReply(BaseModel):
         default=[], description="Further CA certificates to trust during a rotation."
     )
     link: str = Field(
-        description="Address of the gRPC link. Without a host: the host of the REST API."
+        description="Address of the gRPC link. Without a host, it is the host of the REST API."
     )
     other_links: list[str] = Field(
         default=[], description="Addresses of the gRPC links of the other managers."
     )
-    now: datetime = Field(description="Time of the manager's clock.")
+    now: datetime = Field(description="Current time by the manager's clock.")
 
 
 class PeerView(BaseModel):
@@ -109,7 +110,7 @@ class PeerView(BaseModel):
     )
     manager: str | None = Field(
         default=None,
-        description="gRPC address of the manager that it is connected to; null: none.",
+        description="gRPC address of the manager that it is connected to; null if none.",
     )
 
 
@@ -118,7 +119,7 @@ class RotateCa(Model):
 
     force: Literal["distributing", "reissuing"] | None = Field(
         default=None,
-        description="End this state without the peers that it waits for; they must join again.",
+        description="End this state without waiting for the remaining peers; they must join again.",
     )
 
 
@@ -130,17 +131,16 @@ class PeerRef(BaseModel):
 
 
 class CaView(BaseModel):
-    """The CA of the links and its rotation."""
+    """The links' CA and its rotation."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     state: RotationState = Field(
-        description="steady: one CA. distributing: peers learn to trust the next. reissuing: the "
-        "next one "
-        "issues, and peers renew their certificates."
+        description="steady: one CA. distributing: peers learn to trust the next one. reissuing: "
+        "the next one issues certificates, and peers renew theirs."
     )
     since: datetime | None = Field(
-        description="Beginning of this state; null if the CA was never rotated."
+        description="Start of this state; null if the CA was never rotated."
     )
     issuer: str = Field(description="SHA-256 of the issuing CA's certificate, in hex.")
     other: str | None = Field(

@@ -1,4 +1,4 @@
-"""REST models that explain why a session waits and where it would start."""
+"""REST models that explain why a session is waiting and where it would start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Condition(View):
 
 
 # Basis of an estimate: capacity that is available now; capacity reserved for the session; known
-# ends, behind other sessions; the begin time that its user set, or the end of its retry backoff;
+# ends, behind other sessions; the start time that its user set, or the end of its retry backoff;
 # the known ends of the sessions that it depends on.
 StartKind = Literal["capacity-now", "reserved", "earliest", "begin-time", "dependency"]
 
@@ -36,19 +36,19 @@ class StartCalibration(View):
         default=1.0,
         description=(
             "Factor that corrects an estimate: the share of the time until the known end after "
-            "which half of the sessions had started. 1: no correction."
+            "which half of the sessions had started. 1 means no correction."
         ),
     )
     error_p50_s: float = Field(
         description="Half of the estimates were off by at most this many seconds."
     )
     error_p90_s: float = Field(
-        description="Nine of ten estimates were off by at most this many seconds."
+        description="Nine out of ten estimates were off by at most this many seconds."
     )
 
 
 class PendingExplanation(View):
-    """Explanation of why a session waits, or would wait."""
+    """Explanation of why a session is waiting, or would wait."""
 
     text: str = Field(description="Summary in one line.")
     conditions: list[Condition] = Field(
@@ -61,7 +61,7 @@ class PendingExplanation(View):
         default=[], description="Fenced devices: unhealthy, and therefore not allocated."
     )
     position: int | None = Field(
-        default=None, description="Place in the queue of its resource group; 1 is next."
+        default=None, description="Position in its resource group's queue; 1 is next."
     )
     waiting: int | None = Field(default=None, description="Length of that queue.")
     blockers: list[str] = Field(default=[], description="Sessions that it waits for.")
@@ -73,7 +73,7 @@ class PendingExplanation(View):
     calibration: StartCalibration | None = Field(
         default=None,
         description=(
-            "Accuracy of past estimates of that kind in the resource group; null: there are none."
+            "Accuracy of past estimates of that kind in the resource group; null if there are none."
         ),
     )
 

@@ -1,4 +1,4 @@
-"""REST models of pipelines."""
+"""REST models for pipelines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StepView(BaseModel):
     """Step, or one element of its array. ``run``: 1, plus one for each retry."""
 
     name: str
-    index: int | None = Field(default=None, description="Index of the element in its array.")
+    index: int | None = Field(default=None, description="The element's index in its array.")
     state: StepState
     after: list[After] = Field(default=[])
     run: int
@@ -26,7 +26,7 @@ class StepView(BaseModel):
         default=None, description="Session whose run it shares, or whose result it reused."
     )
     progress: ProgressView | None = Field(
-        default=None, description="Progress of the main kernel of its session."
+        default=None, description="Progress of its session's main kernel."
     )
 
 
@@ -46,4 +46,4 @@ class PipelineView(BaseModel):
 
 
 class PlannedPipeline(PipelineView):
-    """Pipeline as it would be created. Sessions and pipeline have no ids."""
+    """The pipeline as it would be created. It and its sessions have no ids."""

@@ -1,4 +1,4 @@
-"""REST model of the progress of programs."""
+"""REST model for the progress of programs."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class ProgressView(BaseModel):
     step: int | None = None
     of: int | None = Field(default=None, description="Total number of steps.")
     message: str = ""
-    problem: str = Field(default="", description="Why a later report of the program was ignored.")
+    problem: str = Field(default="", description="Why a later report from the program was ignored.")
     at: datetime = Field(description="When the manager received the report.")

@@ -1,4 +1,4 @@
-"""REST model of the reload of a kernel's program."""
+"""REST model for reloading a kernel's program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ReloadState = ReloadOutcome | Literal["requested", "ended"]
 
 
 class ReloadView(BaseModel):
-    """Newest reload request of a kernel, and the outcome of it or of the one before."""
+    """A kernel's newest reload request, and its outcome or that of the previous request."""
 
     generation: int = Field(
         description="Generation of the newest request; grows with each request."
@@ -27,7 +27,7 @@ class ReloadView(BaseModel):
     requested_by: str
     detail: str = Field(default="", description="Why the reload of generation `ended` failed.")
     ended: int = Field(
-        default=0, description="Generation of the newest reload that has ended; 0: none."
+        default=0, description="Generation of the newest reload that has ended; 0 if none."
     )
     ended_at: datetime | None = Field(
         default=None, description="When the manager received the outcome."

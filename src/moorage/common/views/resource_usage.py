@@ -1,7 +1,7 @@
-"""REST models of usage statistics.
+"""REST models for usage statistics.
 
 Units: ``cpu`` in 1/1000 of a processor, ``gpu`` in 1/1000 of a device, memory in bytes, ``rx`` and
-``tx`` in bytes per second. null: not measurable on that agent.
+``tx`` in bytes per second. null means not measurable on that agent.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class AgentStats(View):
     status: AgentStatus
     resource_group: str
     at: datetime | None = Field(
-        default=None, description="Time of the last report; null: none yet."
+        default=None, description="Time of the last report; null if there is none yet."
     )
     cpu: int | None = Field(default=None, description="1/1000 of a processor, for the whole node.")
     memory: int | None = Field(default=None, description="Bytes, for the whole node.")

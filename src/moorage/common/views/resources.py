@@ -1,4 +1,4 @@
-"""REST models of sessions, agents, groups and quotas: the schemas in ``/openapi.json``.
+"""REST models for sessions, agents, groups and quotas: the schemas in ``/openapi.json``.
 
 Specifications of sessions and endpoints are in ``common.model.spec``. Times are RFC 3339 in UTC.
 Slots are in base units (``common.model.slots``).
@@ -51,12 +51,13 @@ def masked_spec(spec: Workload) -> dict[str, Any]:
 
 
 def _checked_once(spec: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """Keep a valid specification as it is: pydantic would run all checks of the model again."""
+    """Keep a valid specification as it is, because pydantic would run all the model's checks
+    again."""
     return spec if isinstance(spec, SessionSpec) else known_fields(spec, validate, info)
 
 
 def masked(fields: dict[str, Any]) -> dict[str, Any]:
-    """A copy without the values of variables that look like secrets. ``fields``: those of a
+    """A copy without the values of variables that look like secrets. ``fields``: the fields of a
     specification, which need not be valid."""
     shown = dict(fields)
     env = shown.get("env")
@@ -86,7 +87,7 @@ class Problem(View):
 
 
 class UnreadableRow(View):
-    """Item of a list that a manager of a newer release has stored and that this one cannot read."""
+    """List item that was stored by a manager of a newer release and that this one cannot read."""
 
     kind: str
     name: str
@@ -94,7 +95,7 @@ class UnreadableRow(View):
 
 
 class ItemsView(View, Generic[T]):
-    """Answer with items, over which a loop runs: ``for item in answer``."""
+    """Answer with items that can be iterated over: ``for item in answer``."""
 
     items: list[T]
 
@@ -137,16 +138,16 @@ class KernelView(View):
     devices: list[DeviceView] = []
     status_since: datetime
     expected_start: datetime | None = Field(
-        None, description="QUEUED: start expected by the site; null: unknown."
+        None, description="QUEUED: start time expected by the site; null if unknown."
     )
     ends_at: datetime | None = Field(
-        None, description="End of the walltime of its job; null: unknown."
+        None, description="End of its job's walltime; null if unknown."
     )
     unreachable_since: datetime | None = Field(
         None,
         description=(
-            "Time of the last report of its agent, which is LOST: the kernel may still be "
-            "running. null: reachable."
+            "Time of its agent's last report, if the agent is LOST; the kernel may still be "
+            "running. null if it is reachable."
         ),
     )
     progress: ProgressView | None = Field(None, description="Progress of its program, if reported.")
@@ -192,7 +193,7 @@ class SessionView(View):
         ),
     )
     requeues: int = Field(
-        0, description="Number of times that the program of a batch session was rerun."
+        0, description="Number of times that a batch session's program was rerun."
     )
     not_before: datetime | None = Field(
         None, description="End of the backoff before the next run; null if there is none."
@@ -200,9 +201,9 @@ class SessionView(View):
     slots: dict[str, int]
     spec: Annotated[SessionSpec, WrapValidator(_checked_once), PlainSerializer(masked_spec)]
     template: str | None = Field(
-        None, description="NAME@VERSION of the template from which it was created."
+        None, description="NAME@VERSION of the template that it was created from."
     )
-    pipeline: StepRef | None = Field(None, description="Place of the session in a pipeline.")
+    pipeline: StepRef | None = Field(None, description="The session's place in a pipeline.")
     adopted_from: str | None = Field(
         None, description="Equal session whose run it shares and whose status and result are shown."
     )
@@ -213,7 +214,7 @@ class SessionView(View):
         "",
         description=(
             "Part of the session that this manager does not know and omits from `spec`; a "
-            "manager of the release that stored it must continue to handle it. Empty: none."
+            "manager of the release that stored it must continue to handle it. Empty if none."
         ),
     )
     warnings: list[str] = Field([], description="Set only in the response to its creation.")
@@ -240,7 +241,7 @@ class HistoryEntry(View):
 class StoppedSessions(View):
     """Sessions of ``user`` that were asked to stop, at ``asked_at``.
 
-    Sessions that have not begun to stop (``remaining``) stop soon, without another request."""
+    Sessions that have not started to stop (``remaining``) stop soon, without another request."""
 
     user: str
     asked_at: datetime
@@ -260,12 +261,12 @@ class OfferView(View):
     nvlink_domain: str = ""
     parent: str = ""
     unhealthy_reason: str = Field(
-        "", description="Why the device is unhealthy; empty for a healthy one."
+        "", description="Why the device is unhealthy; empty if it is healthy."
     )
 
 
 class UnknownKernelView(View):
-    """Kernel that an agent runs and the database does not know, for example after a backup was
+    """Kernel that an agent runs but that is missing in the database, for example after a backup was
     restored."""
 
     kernel_id: str
@@ -284,10 +285,10 @@ class DoubtfulJobView(View):
 
 
 class SiteNodesView(View):
-    """Nodes of a site that jobs can get: those of the node type or partition called ``name``."""
+    """A site's nodes that jobs can get, in the node type or partition called ``name``."""
 
     name: str
-    used: int = Field(description="Used by jobs of anybody, or out of service.")
+    used: int = Field(description="Used by anybody's jobs, or out of service.")
     total: int
 
 
@@ -320,13 +321,13 @@ class AgentView(View):
     unknown_kernels: list[UnknownKernelView] = []
     doubtful_jobs: list[DoubtfulJobView] = []
     site_nodes: list[SiteNodesView] = Field(
-        [], description="Nodes of its site. Empty: none, or unknown."
+        [], description="Nodes of its site. Empty if none or unknown."
     )
     cordon: Literal["", "cordon", "drain"] = ""
     cordoned_by: str = ""
     cordoned_at: datetime | None = None
     stop_at: datetime | None = Field(
-        None, description="End of a drain: remaining sessions are then stopped or requeued."
+        None, description="End of a drain, at which remaining sessions are stopped or requeued."
     )
     connected_since: datetime
     last_seen: datetime
@@ -336,13 +337,13 @@ class AgentView(View):
     loss_held_since: datetime | None = Field(
         None,
         description=(
-            "It is silent together with too many agents of its group, so it does not become LOST "
-            "for now."
+            "It is silent at the same time as too many other agents of its group, so it does not "
+            "become LOST for now."
         ),
     )
     manager: str | None = Field(
         None,
-        description="gRPC address of the manager that it is connected to; null: none.",
+        description="gRPC address of the manager that it is connected to; null if none.",
     )
     reach: Literal["direct", "dial-out"] = Field(
         "direct",
@@ -367,14 +368,14 @@ class Cordon(Model):
     drain: bool = Field(
         False,
         description=(
-            "Replace its replicas on other agents as well, and stop or requeue the remaining "
-            "sessions at the end."
+            "Also replace its replicas on other agents, and stop or requeue the remaining sessions "
+            "at the end."
         ),
     )
     stop_after_s: Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)] | None = Field(
         None,
         description=(
-            "For a drain: seconds until remaining sessions are stopped or requeued. Default: never."
+            "For a drain: seconds until remaining sessions are stopped or requeued. By default, never."
         ),
     )
 
@@ -386,7 +387,7 @@ class Cordon(Model):
 
 
 class ForgottenAgent(AgentView):
-    """Agent as it was when it was deleted (forgotten), and what was released."""
+    """Agent as it was when it was deleted (forgotten), and the resources that were released."""
 
     ended_kernels: int = Field(0, description="Kernels that were declared to have ended.")
     ended_sessions: list[str] = Field([], description="The sessions of those kernels.")
@@ -396,7 +397,7 @@ class ForgottenAgent(AgentView):
 
 
 class AgentEvent(View):
-    """Administrative change of an agent, and its actor."""
+    """Administrative change to an agent, and its actor."""
 
     at: datetime
     event: str
@@ -408,19 +409,21 @@ class StartTimes(View):
     """Queue and loading times of a site's latest jobs, in seconds."""
 
     resource_group: str
-    starts: int = Field(description="Number of measured jobs: the latest that became ready.")
+    starts: int = Field(description="Number of jobs measured: the latest ones that became ready.")
     queue_wait_p50_s: float = Field(
-        description="Half of the jobs of the group left the queue in this time."
+        description="Half of the group's jobs left the queue within this time."
     )
-    queue_wait_p90_s: float = Field(description="Nine of ten jobs left the queue in this time.")
+    queue_wait_p90_s: float = Field(
+        description="Nine out of ten jobs left the queue within this time."
+    )
     load_p50_s: float = Field(
         description=(
-            "Half of the jobs were ready in this time after leaving the queue; for an endpoint: "
-            "half of its own jobs."
+            "Half of the jobs were ready within this time after leaving the queue; for an "
+            "endpoint, half of its own jobs."
         )
     )
     load_p90_s: float = Field(
-        description="Nine of ten jobs were ready in this time after leaving the queue."
+        description="Nine out of ten jobs were ready within this time after leaving the queue."
     )
 
 
@@ -432,14 +435,14 @@ class GroupView(View):
     running: int
     version: int = Field(1, description="Grows with each change: the ETag.")
     retired_at: datetime | None = Field(
-        None, description="Time of retirement: nothing new can be created in the group since then."
+        None, description="Time of retirement, after which nothing new can be created in the group."
     )
     changed_at: datetime | None = None
     changed_by: str = ""
     start_times: StartTimes | None = Field(
         None,
         description=(
-            "Start times of its site's jobs, in the response for a single group. null: no job "
+            "Start times of its site's jobs, in the response for a single group. null if no job "
             "has become ready."
         ),
     )
@@ -454,22 +457,22 @@ class GroupView(View):
 
 
 class RuntimeView(View):
-    """Properties of a runtime, whichever agent offers it."""
+    """Properties of a runtime, regardless of the agent that offers it."""
 
     name: RuntimeChoice
     images: bool = Field(
-        description="Kernels run in container images: a specification requires `image`."
+        description="Kernels run in container images, so a specification requires `image`."
     )
     own_network: bool = Field(
-        description="Kernels choose their ports: a port in a specification may have a number."
+        description="Kernels choose their ports, so a port in a specification may have a number."
     )
     site_jobs: bool = Field(
-        description="Kernels may be jobs of a site: `hpc` of a resource group accepts the runtime."
+        description="Kernels may be jobs of a site, so a resource group's `hpc` accepts the runtime."
     )
     job_fields: list[str] = Field(
         description="Runtime-specific fields of `hpc` that the runtime supports."
     )
-    simulated: bool = Field(description="Nothing runs: for tests and demonstrations.")
+    simulated: bool = Field(description="Nothing actually runs; for tests and demonstrations.")
 
 
 class RuntimeList(View):
@@ -511,7 +514,7 @@ class QuotaView(View):
     node_hours_reserved: float = Field(
         0, description="Node-hours that live jobs may still use this month."
     )
-    version: int = Field(0, description="Different after each change: the ETag.")
+    version: int = Field(0, description="Differs after each change; the ETag.")
     changed_at: datetime
     changed_by: str
 

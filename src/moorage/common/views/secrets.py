@@ -1,4 +1,4 @@
-"""REST models of stored secrets. No response contains a value."""
+"""REST models for stored secrets. No response contains a value."""
 
 from __future__ import annotations
 

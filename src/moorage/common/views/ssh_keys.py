@@ -1,4 +1,4 @@
-"""REST models of the public keys with which users log in over SSH."""
+"""REST models for the public keys that users log in with over SSH."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from moorage.common.model.public_keys import MAX_LENGTH
 from moorage.common.model.spec import Model, Name
 
-# Namespace of signatures by ``ssh-keygen -Y sign``: a text signed for another purpose proves
+# Namespace of signatures made with ``ssh-keygen -Y sign``. A text signed for another purpose proves
 # nothing here.
 SSH_KEY_NAMESPACE = "moorage"
 _MAX_SIGNATURE = 16_384
@@ -35,8 +35,8 @@ class SshKeySpec(Model):
     signature: Annotated[str, Field(max_length=_MAX_SIGNATURE)] | None = Field(
         default=None,
         description=(
-            "Signature of the challenge by the private key, as `ssh-keygen -Y sign -n moorage` "
-            "writes it."
+            "Signature of the challenge with the private key, as written by `ssh-keygen -Y sign -n "
+            "moorage`."
         ),
     )
 
@@ -68,17 +68,18 @@ class SshKeyView(BaseModel):
         ),
     )
     project: str | None = Field(
-        default=None, description="Project of that API key; null: all projects of the user."
+        default=None, description="Project of that API key; null means all the user's projects."
     )
     created_at: datetime
     created_by: str = ""
     last_used_at: datetime | None = Field(
-        default=None, description="Last login, with a resolution of a minute."
+        default=None, description="Last login, with a resolution of one minute."
     )
     proved: bool = Field(
         default=False,
         description=(
-            "Whether its user has proved possession of the private key. false: it was registered "
-            "by an earlier release; anybody who proves possession may register it instead."
+            "Whether its user has proved possession of the private key. If false, it was "
+            "registered by an earlier release, and anybody who proves possession may register it "
+            "instead."
         ),
     )

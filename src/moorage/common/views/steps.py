@@ -1,4 +1,4 @@
-"""REST model of the place of a session in a pipeline."""
+"""REST model for a session's place in a pipeline."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pydantic import BaseModel, Field
 
 
 class StepRef(BaseModel):
-    """Step, or element of an array, that a session runs."""
+    """Step, or array element, that a session runs."""
 
     id: str = Field(description="Id of the pipeline.")
     name: str = Field(description="Name of the pipeline.")
     step: str
-    index: int | None = Field(default=None, description="Index of the element in its array.")
+    index: int | None = Field(default=None, description="The element's index in its array.")
     run: int = Field(description="1, plus one for each retry of the step.")

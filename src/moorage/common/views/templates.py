@@ -1,4 +1,4 @@
-"""REST models of session templates."""
+"""REST models for session templates."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ def _masked_template(template: TemplateSpec) -> dict[str, object]:
 
 
 class TemplateView(View):
-    """Version of a template, which never changes."""
+    """A template version, which never changes."""
 
     name: str
     version: int
-    project: str = Field(description="Project of the template. Empty: shared by all projects.")
+    project: str = Field(
+        description="The template's project. Empty if it is shared by all projects."
+    )
     template: Annotated[
         TemplateSpec, WrapValidator(known_fields), PlainSerializer(_masked_template)
     ]
-    bases: list[str] = Field(description="Versions on which it is based, the nearest first.")
+    bases: list[str] = Field(description="Versions that it is based on, the nearest first.")
     created_at: datetime
     created_by: str
     isolated: bool = Field(
         default=False,
         description=(
-            "The author of the template, or of one of its bases, is not an administrator, so its "
-            "sessions run isolated, whoever starts them."
+            "The author of the template, or of one of its bases, is not an administrator. Its "
+            "sessions therefore run isolated, whoever starts them."
         ),
     )
     warnings: list[str] = Field(default=[], description="Set only in the response to its creation.")

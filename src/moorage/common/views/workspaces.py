@@ -1,4 +1,4 @@
-"""REST models of the workspaces that sessions have kept on nodes."""
+"""REST models for the workspaces that sessions have kept on nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WorkspaceView(View):
 
     session_id: str
     session: str = Field(
-        default="", description="Name of the session; empty when its record was deleted."
+        default="", description="Name of the session; empty once its record has been deleted."
     )
     agent_id: str
     size: int = Field(description="Size of its files in bytes.")
