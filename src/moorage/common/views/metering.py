@@ -49,10 +49,10 @@ class UsageSplit(Model):
 
 
 class ModelUsage(View):
-    """Usage by requests for models and by kernels of sessions.
+    """Usage by model requests and by sessions' kernels.
 
-    null: not split by that dimension; "": unknown, or no key was required. Kernels are counted in
-    whole seconds, from RUNNING to their end or until now."""
+    null means not split by that dimension; "" means unknown, or that no key was required. Kernels
+    are counted in whole seconds, from RUNNING to their end or until now."""
 
     at: datetime | None = Field(
         default=None, description="Start of the hour, day, week, month or year."
