@@ -71,7 +71,8 @@ class ExecSpec(Model):
     files: CopySpec | None = Field(
         default=None,
         description=(
-            "Files to copy. Jobs at a site do not run commands; their runtime copies the files itself."
+            "Files to copy. Jobs at a site do not run commands; their runtime copies the files "
+            "itself."
         ),
     )
 

@@ -158,7 +158,9 @@ class GroupOptions(Model):
     )
     projects: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
         default=None,
-        description="Projects that may use the group, in addition to `users`. null for both means all.",
+        description=(
+            "Projects that may use the group, in addition to `users`. null for both means all."
+        ),
     )
     users: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
         default=None, description="Users that may use the group, in any project."
@@ -185,7 +187,8 @@ class GroupOptions(Model):
     container_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = Field(
         default="",
         description=(
-            "uid or uid:gid of containers; empty means the node's setting or, without one, the image's."
+            "uid or uid:gid of containers; empty means the node's setting or, without one, the "
+            "image's."
         ),
     )
     images: Annotated[list[ImagePattern], Field(max_length=1000)] | None = Field(
@@ -197,7 +200,9 @@ class GroupOptions(Model):
     )
     mounts: Annotated[list[Directory], Field(max_length=100)] | None = Field(
         default=None,
-        description="Directories on the nodes that may contain the models of sessions. null means all.",
+        description=(
+            "Directories on the nodes that may contain the models of sessions. null means all."
+        ),
     )
     hpc: HpcOptions | None = Field(
         default=None,

@@ -48,7 +48,10 @@ class HpcOptions(SiteJob):
     walltime_s: Seconds = Field(description="Walltime that jobs request, in seconds.")
     queue_timeout_s: Seconds | None = Field(
         default=None,
-        description="Maximum time that a job may wait in the site's queue, in seconds; null means unlimited.",
+        description=(
+            "Maximum time that a job may wait in the site's queue, in seconds; null means "
+            "unlimited."
+        ),
     )
     node_cores: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None,

@@ -62,7 +62,8 @@ class Bounds(Model):
     max_s: Seconds | None = Field(
         default=None,
         description=(
-            "The largest limit that a session may choose, in seconds; null means any, including `never`."
+            "The largest limit that a session may choose, in seconds; null means any, including "
+            "`never`."
         ),
     )
 
@@ -149,9 +150,13 @@ class IdleChoice(Model):
     )
     lifetime_s: Choice | None = Field(
         default=None,
-        description="End the session after this runtime. null means as its resource group specifies.",
+        description=(
+            "End the session after this runtime. null means as its resource group specifies."
+        ),
     )
     utilization: Utilization | None = Field(
         default=None,
-        description="Only if the resource group sets no thresholds. null means as the group specifies.",
+        description=(
+            "Only if the resource group sets no thresholds. null means as the group specifies."
+        ),
     )

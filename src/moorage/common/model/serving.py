@@ -23,7 +23,8 @@ class Autoscale(Model):
     min: _Count = Field(
         default=1,
         description=(
-            "Minimum number of replicas. With 0, the endpoint stops when idle, and a request wakes it."
+            "Minimum number of replicas. With 0, the endpoint stops when idle, and a request wakes "
+            "it."
         ),
     )
     max: Annotated[int, Field(ge=1, le=1000)] = Field(
@@ -88,7 +89,8 @@ class Fallback(Model):
     url: Annotated[str, Field(max_length=2048)] | None = Field(
         default=None,
         description=(
-            "Base URL of an external provider of the OpenAI API, such as https://api.example.com/v1."
+            "Base URL of an external provider of the OpenAI API, such as "
+            "https://api.example.com/v1."
         ),
     )
     secret: Name | None = Field(

@@ -199,7 +199,9 @@ class SessionSpec(Workload):
     )
     job: SiteJob | None = Field(
         default=None,
-        description="What its job requests from the site. Set by the resource group, not by requests.",
+        description=(
+            "What its job requests from the site. Set by the resource group, not by requests."
+        ),
     )
     walltime_s: Seconds | None = Field(
         default=None,
@@ -257,7 +259,9 @@ class SessionSpec(Workload):
     )
     cluster: Annotated[Cluster | None, AfterValidator(drop_single_kernel_cluster)] = Field(
         default=None,
-        description="Cluster of several kernels, each with its own `resources`; null means one kernel.",
+        description=(
+            "Cluster of several kernels, each with its own `resources`; null means one kernel."
+        ),
     )
 
     ports: Annotated[list[Port], Field(max_length=service_ports.MAX_PORTS)] = Field(

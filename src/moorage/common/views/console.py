@@ -91,5 +91,7 @@ class SignedOut(View):
 
 class SignInWays(View):
     oidc: str = Field(
-        description="Label of the button for single sign-on at /v1/session/oidc; empty means no button."
+        description=(
+            "Label of the button for single sign-on at /v1/session/oidc; empty means no button."
+        )
     )

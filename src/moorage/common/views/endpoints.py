@@ -187,7 +187,8 @@ class EndpointView(View):
     expected_at: datetime | None = Field(
         default=None,
         description=(
-            "When the next replica is expected to be ready. null if none is starting or the time is unknown."
+            "When the next replica is expected to be ready. null if none is starting or the time "
+            "is unknown."
         ),
     )
     scalings: int = Field(

@@ -57,7 +57,8 @@ class ExecutionSpec(Model):
     wait_s: WaitS = Field(
         default=2.0,
         description=(
-            "Longest wait, in seconds, for the end of the run, a request for input or the end of a stage."
+            "Longest wait, in seconds, for the end of the run, a request for input or the end of a "
+            "stage."
         ),
     )
     stdin: bool = Field(default=True, description="Whether the code may request input.")

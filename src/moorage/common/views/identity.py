@@ -27,7 +27,8 @@ class UserPatch(Model):
     platform_role: PlatformRole | None = Field(
         default=None,
         description=(
-            "admin: all rights. auditor: reads everything except logs and secrets. null means neither."
+            "admin: all rights. auditor: reads everything except logs and secrets. null means "
+            "neither."
         ),
     )
 

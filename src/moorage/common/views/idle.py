@@ -33,7 +33,8 @@ class IdleView(View):
     ends_in_s: float | None = Field(
         default=None,
         description=(
-            "Seconds until the session ends, including extensions; null if no criterion will end it."
+            "Seconds until the session ends, including extensions; null if no criterion will end "
+            "it."
         ),
     )
     warned: bool = Field(

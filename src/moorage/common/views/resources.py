@@ -375,7 +375,8 @@ class Cordon(Model):
     stop_after_s: Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)] | None = Field(
         None,
         description=(
-            "For a drain: seconds until remaining sessions are stopped or requeued. By default, never."
+            "For a drain: seconds until remaining sessions are stopped or requeued. By default, "
+            "never."
         ),
     )
 
@@ -467,7 +468,9 @@ class RuntimeView(View):
         description="Kernels choose their ports, so a port in a specification may have a number."
     )
     site_jobs: bool = Field(
-        description="Kernels may be jobs of a site, so a resource group's `hpc` accepts the runtime."
+        description=(
+            "Kernels may be jobs of a site, so a resource group's `hpc` accepts the runtime."
+        )
     )
     job_fields: list[str] = Field(
         description="Runtime-specific fields of `hpc` that the runtime supports."
