@@ -1,6 +1,7 @@
 #!/bin/sh
-# Joins this machine to an installation, as an agent or as a proxy: installs the wheel in an environment of its own and
-# the systemd unit, joins by a token, and starts the unit. It can be run again: what is done already stays.
+# Joins this machine to an installation, as an agent or as a proxy: installs the wheel in a separate
+# environment and the systemd unit, joins with a token, and starts the unit. It can be run again;
+# completed steps are kept.
 set -eu
 
 usage() {
@@ -73,7 +74,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 unit=moorage-$kind home=/var/lib/moorage-$kind changed=''
 [ -r "$here/systemd/$unit.service" ] || fail "$here/systemd/$unit.service is missing: copy deploy/ as a whole" 1
 
-# An environment is complete when it has the digest of its wheel; a run that was interrupted has none.
+# An environment is complete when it has the digest of its wheel; an interrupted run leaves none.
 digest=$(sha256sum "$wheel" | cut -d' ' -f1)-$kind
 if [ "$(cat "/opt/moorage/.wheel-$kind" 2> /dev/null || true)" = "$digest" ]; then
   echo "/opt/moorage has this wheel"
@@ -81,7 +82,8 @@ else
   # Standard input may be the token.
   [ -x /opt/moorage/bin/python ] || "$python" -m venv /opt/moorage < /dev/null ||
     fail "$python cannot make an environment in /opt/moorage (Debian: apt install python3-venv)" 1
-  # First the wheel itself, which may have the version of the one before; then what it needs.
+  # First the wheel itself, which may have the same version as the previous one, then its
+  # dependencies.
   /opt/moorage/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheel" < /dev/null &&
     /opt/moorage/bin/pip install --quiet --disable-pip-version-check "$wheel[$kind]" < /dev/null ||
     fail "pip could not install $wheel" 1
@@ -127,6 +129,7 @@ fi
 
 systemctl daemon-reload
 systemctl enable "$unit"
-# What runs is replaced only if something changed. Kernels go on while their agent is restarted.
+# The running daemon is replaced only if something has changed. Kernels continue while their agent
+# is restarted.
 if [ -n "$changed" ]; then systemctl restart "$unit"; else systemctl start "$unit"; fi
 echo "$unit runs; \`moorage peers\` on a machine with a manager shows it"

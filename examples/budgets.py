@@ -1,6 +1,6 @@
-"""A budget that stops an endpoint, and a greater one that starts it again.
+"""A budget that stops an endpoint, and a larger one that starts it again.
 
-``python examples/budgets.py URL KEY``, with the key of an administrator.
+``python examples/budgets.py URL KEY``, with an administrator's key.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from moorage.common.views.endpoints import EndpointView
 from moorage.sdk import Client
 from moorage.sdk.types import BudgetSpec, EndpointSpec, Probe
 
-# A server of any kind: one that answers to GET.
+# Any kind of server that answers to GET.
 MODEL = EndpointSpec(
     name="counted",
     engine="custom",
@@ -39,7 +39,7 @@ async def main(url: str, key: str) -> None:
 
 
 async def allow(client: Client, project: str, requests: int) -> None:
-    """Let a project send so many requests in a year, and stop its endpoints after that."""
+    """Allow a project this many requests per year, and stop its endpoints after that."""
     budget = BudgetSpec(hard=requests, policy="stop")
     await client.budgets.set("project", project, "requests", "year", spec=budget)
 

@@ -1,7 +1,7 @@
 """Sessions that call tasks of a Celery application: ``python examples/celery_sessions.py URL KEY``.
 
-An agent must offer the runtime celery with the application of ``examples/celery_app``. The command
-of a session is that of ``celery call``: the name of a task, then --args, --kwargs and --queue.
+An agent must offer the runtime celery with the application of ``examples/celery_app``. A session's
+command is that of ``celery call``: the name of a task, then --args, --kwargs and --queue.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A session over several nodes: ``python examples/clusters.py URL KEY``.
+"""A session across several nodes: ``python examples/clusters.py URL KEY``.
 
 Each kernel runs the same program and learns its rank from its variables, as with torchrun. Rank 0
 listens for the others and adds up what they send.

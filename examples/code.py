@@ -11,7 +11,7 @@ async def main(url: str, key: str, name: str) -> None:
         await client.executions.run(name, "import math\nradius = 2")
         area = await client.executions.run(
             name, "math.pi * radius ** 2"
-        )  # what was defined is still there
+        )  # the definition is still there
         print("area", area.results[0]["text/plain"])
 
         shown = await client.executions.run(

@@ -4,7 +4,8 @@
 set -eu
 model=$1
 
-# One question each. The keys of the agents are for this model only, and are revoked when they end.
+# One question each. The agents' keys are valid only for this model, and are revoked when the agents
+# exit.
 moorage claude "$model" -- -p 'What does this repository do?'
 moorage codex "$model" -- exec --skip-git-repo-check 'What does this repository do?'
 

@@ -1,6 +1,6 @@
-"""A session that asks for GPUs, on a node without one: ``python examples/cpu_slots.py URL KEY``.
+"""A session that requests GPUs, on a node without one: ``python examples/cpu_slots.py URL KEY``.
 
-An agent of the platform has ``agent.inventory = "auto+cpu-slots:2"``.
+One of the platform's agents must have ``agent.inventory = "auto+cpu-slots:2"``.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A node that only dials out serves a program: ``python examples/dial_out.py URL KEY OPENAI_URL``.
 
-Set `proxy.dialout_listen = "0.0.0.0:8802"` at each proxy, and `agent.reach = "dial-out"` at the
+Set `proxy.dialout_listen = "0.0.0.0:8802"` on each proxy, and `agent.reach = "dial-out"` on the
 agent. Nothing connects to the node.
 """
 
@@ -26,7 +26,7 @@ SMALL = {"resources": {"cpu": 0.1, "mem": "32MiB"}}
 
 
 def get(url: str, token: str) -> str:
-    """The answer of the program, once it listens."""
+    """The program's answer, once it listens."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=10) as answer:
         return str(answer.read(), "utf-8")

@@ -1,4 +1,4 @@
-"""Sessions that nobody uses: ``python examples/idle.py URL KEY``, with the key of an administrator.
+"""Sessions that nobody uses: ``python examples/idle.py URL KEY``, with an administrator's key.
 
 Two sessions choose to end without traffic; a command keeps one of them in use.
 """

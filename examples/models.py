@@ -1,4 +1,4 @@
-"""A GGUF model by its id on a hub, downloaded and served: ``python examples/models.py URL KEY
+"""Downloads and serves a GGUF model by its id on a hub: ``python examples/models.py URL KEY
 MODEL``."""
 
 import asyncio

@@ -1,7 +1,7 @@
 """A program that reports its progress: ``python examples/progress.py URL KEY``.
 
 The program needs no client: it appends a line of JSON to the file that ``MOORAGE_PROGRESS`` names.
-In Python, ``moorage.progress(step=120, of=300)`` does that.
+In Python, ``moorage.progress(step=120, of=300)`` does this.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ PROGRAM = """
 echo '{"fraction": 0.4, "step": 120, "of": 300, "message": "epoch 2"}' >> "$MOORAGE_PROGRESS"
 exec sleep 300
 """
-# Bars of tqdm on standard error, read from the log.
+# tqdm bars on standard error, read from the log.
 BAR = r"""printf '\r 50%%|#####     | 5/10 [00:05<00:05,  1.00s/it]' >&2; exec sleep 300"""
 
 

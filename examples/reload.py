@@ -1,9 +1,9 @@
 """Programs that read their settings again, without a restart: ``python examples/reload.py URL
 KEY``.
 
-``gateway`` is a cluster whose programs have a handler for SIGHUP and acknowledge by their progress.
-``web`` has a path for it at a service port. The settings are a file that the node of the programs
-can read.
+``gateway`` is a cluster whose programs have a handler for SIGHUP and acknowledge through their
+progress. ``web`` has a path for reloads on a service port. The settings are in a file that the
+programs' node can read.
 """
 
 import asyncio

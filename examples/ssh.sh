@@ -4,7 +4,7 @@
 set -eu
 host=$1 port=$2 key=$3 user=$4 project=$5 session=$6
 
-# What usually stands in ~/.ssh/config.
+# These options are usually in ~/.ssh/config.
 config=$(mktemp)
 trap 'rm -f "$config" "$config.hosts"' EXIT
 cat > "$config" <<END
@@ -20,7 +20,7 @@ END
 # A command in the session, with its exit code.
 ssh -F "$config" "$project/$session@$host" 'echo "hello from $(uname -s)"; exit 3' || echo "exit code $?"
 
-# A program from here, without a file there.
+# A local program, without a file in the session.
 ssh -F "$config" -T "$project/$session@$host" 'sh -s' <<'END'
 mkdir -p results
 echo 0.93 > results/accuracy

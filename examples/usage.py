@@ -15,7 +15,7 @@ WORK = SessionSpec(
 
 async def main(url: str, key: str) -> None:
     async with Client(url, key) as client:
-        # 0.01 for a second of a CPU
+        # 0.01 per CPU second
         await client.prices.set(PriceSpec(unit="cpu", price=36_000_000))
         made = await client.sessions.create(WORK)
         await client.sessions.wait(made.id, lambda view: view.status in TERMINAL, timeout_s=60)
@@ -31,7 +31,7 @@ async def main(url: str, key: str) -> None:
         )
         await client.budgets.set("project", made.project, "cpu", "day", spec=BudgetSpec(hard=1))
 
-        for _ in range(60):  # the manager sums up every ten seconds
+        for _ in range(60):  # the manager aggregates every ten seconds
             [budget] = await client.budgets.list()
             if budget.level == "hard":
                 break

@@ -1,1 +1,1 @@
-"""Programs of developers: what the targets of the Makefile run."""
+"""Programs for developers, which the Makefile's targets run."""

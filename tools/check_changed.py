@@ -1,9 +1,9 @@
-"""Check of a change: what imports what changed (``python -m tools.check_changed``).
+"""Checks a change and everything that imports it (``python -m tools.check_changed``).
 
 Runs ruff on the changed files, mypy on everything (its cache makes that seconds), and the test
 files whose imports lead to a changed file, as the gate runs them: without slow cases, and without
-those that need a package of Debian. A changed file that is no Python, such as a statement of SQL,
-counts as a change of the Python files that name it. Exits with 1 if anything fails.
+those that need a Debian package. A changed file that is not Python, such as an SQL statement,
+counts as a change to the Python files that name it. Exits with 1 if anything fails.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tools.gate.steps import Extent, Kind, Step, read_steps
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("src/moorage", "tests", "benchmarks", "tools", "docs")
 Graph = Mapping[str, Collection[str]]
-"""Which files each file imports; paths relative to the repository."""
+"""Which files each file imports. Paths are relative to the repository."""
 
 
 def module_names(path: str) -> list[str]:
     """The names under which a file can be imported: ``moorage.a.b``, ``tests.a.b``. A test also
-    imports the modules beside it by their bare names."""
+    imports the modules next to it by their bare names."""
     parts = list(Path(path).with_suffix("").parts)
     if parts[0] == "src":
         parts = parts[1:]
@@ -44,9 +44,9 @@ def module_names(path: str) -> list[str]:
 
 
 def imported_names(source: str, package: str) -> set[str]:
-    """The names of modules, and of what is taken from them, that the source imports. ``package`` is
-    the one of the file, for relative imports. Imports inside functions count, those for types only
-    do not."""
+    """The names of the modules that the source imports, and the names imported from them.
+    ``package`` is the file's package, for relative imports. Imports inside functions count, imports
+    only for types do not."""
     return _imported(ast.parse(source).body, package)
 
 
@@ -76,8 +76,8 @@ def _imported(nodes: Iterable[ast.AST], package: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Fixture:
-    """A fixture of a ``conftest.py``: what it imports when it is made, and the words of its source,
-    among them the fixtures that it takes. ``always``: every test below has it."""
+    """A fixture in a ``conftest.py``: what it imports when it is created, and the words in its
+    source, including the fixtures that it uses. ``always``: every test below uses it."""
 
     imports: frozenset[str]
     words: frozenset[str]
@@ -85,8 +85,8 @@ class Fixture:
 
 
 def fixtures_of(source: str, package: str) -> tuple[set[str], dict[str, Fixture]]:
-    """What a ``conftest.py`` imports itself, and its functions, which import more for those who
-    ask."""
+    """The imports of a ``conftest.py`` itself, and its functions, whose imports count for the tests
+    that use them."""
     own: list[ast.AST] = []
     found = {}
     for node in ast.parse(source).body:
@@ -105,8 +105,8 @@ def _words(source: str) -> frozenset[str]:
 
 
 def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """The import graph of these files. A test imports the ``conftest.py`` of its folder and of
-    those above, and what the fixtures import that it names."""
+    """The import graph of these files. A test imports the ``conftest.py`` in its folder and in the
+    folders above, and everything that the fixtures it names import."""
     files: dict[str, set[str]] = {}
     for path in sources:
         for name in module_names(path):
@@ -146,7 +146,8 @@ def _asked_for(
     fixtures: Mapping[str, Mapping[str, Fixture]],
     words: Collection[str],
 ) -> list[tuple[str, str]]:
-    """The fixtures that a test names, those that every test has, and those that these name."""
+    """The fixtures that a test names, those that every test uses, and those that these fixtures
+    name."""
     left = list(offered)
     words = set(words)
     asked: list[tuple[str, str]] = []
@@ -162,7 +163,8 @@ def _asked_for(
 
 
 def _files_of(name: str, importer: str, files: Mapping[str, Collection[str]]) -> set[str]:
-    """The files of a name. A bare name is that of a module in the same folder, or of a package."""
+    """The files that a name refers to. A bare name refers to a module in the same folder, or to a
+    package."""
     found = files.get(name, ())
     if "." in name or len(found) == 1:
         return set(found)
@@ -189,7 +191,8 @@ def reached(graph: Graph, changed: Collection[str]) -> set[str]:
 
 
 def named_by(path: str, sources: Mapping[str, str]) -> set[str]:
-    """The Python files that name a file that is no Python; of a statement of SQL, by its stem."""
+    """The Python files that name a file that is not Python; an SQL statement is named by its
+    stem."""
     name = Path(path).stem if path.endswith(".sql") else Path(path).name
     return {source for source, text in sources.items() if name in text}
 
@@ -197,7 +200,7 @@ def named_by(path: str, sources: Mapping[str, str]) -> set[str]:
 def picked_tests(
     changed: Iterable[str], sources: Mapping[str, str], graph: Graph
 ) -> tuple[list[str], list[str]]:
-    """The test files that a change needs, and all test files."""
+    """The test files that a change requires, and all test files."""
     start: set[str] = set()
     for path in changed:
         start |= {path} if path in sources else named_by(path, sources)
@@ -207,7 +210,7 @@ def picked_tests(
 
 
 def commands(picked: Iterable[str], steps: Iterable[Step]) -> list[list[str]]:
-    """A command of pytest for each step that runs everywhere and has some of these files."""
+    """A pytest command for each step that runs everywhere and includes some of these files."""
     left = list(picked)
     result = []
     for step in steps:
@@ -262,7 +265,7 @@ def main() -> int:
     failed = []
     for words in lines:
         print("$ " + shlex.join(words)[:200], flush=True)
-        # 5: every case of these files is slow, or needs what is not here.
+        # 5 means that every case in these files is slow, or needs something that is missing here.
         if subprocess.run(words, cwd=ROOT, check=False).returncode not in (0, 5):
             failed.append(words)
 

@@ -1,8 +1,9 @@
-"""Makes ``build/gpu-kit``: all that ``tests/gpu/run.sh`` needs on a machine without a network.
+"""Creates ``build/gpu-kit`` with everything that ``tests/gpu/run.sh`` needs on a machine without a
+network.
 
-``make gpu-kit`` runs it. The folder has the tree of HEAD, the wheels of the platform and of its
-tests for CPython 3.12 on x86-64 Linux in the versions of requirements.lock, and run.sh. The wheels
-are stored uncompressed in one archive, which takes a third less room than as they come.
+``make gpu-kit`` runs it. The folder contains the tree of HEAD, the wheels of the platform and its
+tests for CPython 3.12 on x86-64 Linux in the versions in requirements.lock, and run.sh. The wheels
+are stored uncompressed in one archive, which takes a third less space than in their original form.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ EXTRAS = ("manager", "agent", "proxy", "embedded")
 TEST_PACKAGES = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
 PIP = "pip==25.3"
 GLIBC = (39, 36, 35, 34, 31, 28, 27, 26, 24, 17)
-# x86 code becomes smaller by a tenth with its jumps made absolute.
+# x86 code compresses a tenth better when its jumps are made absolute.
 FILTERS = [
     {"id": lzma.FILTER_X86},
     {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 128 << 20},
@@ -138,7 +139,7 @@ def check_hashes(wheels: Path, lock: Path) -> None:
 
 
 def pack_wheels(wheels: Path) -> None:
-    """Packing takes two minutes: only when a wheel has changed."""
+    """Packing takes two minutes, so it is done only when a wheel has changed."""
     found = sorted(wheels.glob("*.whl"))
     listed = "".join(
         f"{hashlib.sha256(wheel.read_bytes()).hexdigest()}  {wheel.name}\n" for wheel in found
@@ -154,7 +155,7 @@ def pack_wheels(wheels: Path) -> None:
 
 
 def stored(wheel: Path) -> bytes:
-    """The wheel with its files uncompressed."""
+    """The wheel, with its files uncompressed."""
     copy = io.BytesIO()
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as new:
         for info in old.infolist():
@@ -163,7 +164,7 @@ def stored(wheel: Path) -> bytes:
 
 
 def pack_tree(tree: Path, ours: Path) -> None:
-    """The tree, and beside it the wheel of its source, which has much the same content."""
+    """The tree, next to the wheel of its source, which has much the same content."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     outside = {"console", "deploy", ".ci"}
     chosen = [path for path in files if path.relative_to(tree).parts[0] not in outside]

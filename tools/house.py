@@ -1,7 +1,7 @@
-"""Figures of how code reads (``python -m tools.house [--anchors] [DIR ...]``): a table, a column for
-each directory.
+"""Figures on how readable code is (``python -m tools.house [--anchors] [DIR ...]``), as a table
+with a column for each directory.
 
-Without a directory: src/moorage. ``--anchors`` adds code bases that are known to read well,
+The default directory is src/moorage. ``--anchors`` adds code bases that are known to read well,
 installed from PyPI into build/anchors. Tests, generated code and migrations are left out.
 """
 
@@ -25,7 +25,7 @@ ANCHORS = {
     "kopf": "kopf==1.38.0",
     "mitmproxy": "mitmproxy==11.0.2",
 }
-# Of mitmproxy, the layers of the proxy: the rest is an application with a console.
+# Only mitmproxy's proxy layers, because the rest is an application with a console.
 PACKAGES = {"mitmproxy": "mitmproxy/proxy"}
 LEFT_OUT = (
     "/tests/",
@@ -42,8 +42,7 @@ MANY_ARGUMENTS = 5
 
 @dataclass
 class Figures:
-    """Counts over the files of one directory. Lists hold a number for each file, function or
-    line."""
+    """Counts over one directory's files. Lists contain a number for each file, function or line."""
 
     lines: int = 0
     code_lines: int = 0
@@ -105,7 +104,7 @@ class Figures:
         self.several_attributes += len(attributes) > 1
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """The names of the figures, with each as text."""
+        """The figures as text, by name."""
         yield "lines", f"{self.lines:,}"
         yield "lines of code", f"{self.code_lines:,}"
         yield "file, median / p90 / longest", _spread(self.file_lengths, longest=True)
@@ -145,7 +144,7 @@ def measure(directory: Path) -> Figures:
 
 
 def anchors() -> dict[str, Path]:
-    """The directories of the anchors, installed if they are not."""
+    """The directories of the anchors, which are installed if necessary."""
     found = {}
     uv = subprocess.run([ROOT / "tools" / "uv"], stdout=subprocess.PIPE, text=True, check=True)
     for name, requirement in ANCHORS.items():

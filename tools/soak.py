@@ -1,10 +1,10 @@
 """Soak: chaos and fuzz from a seed, for hours (``python -m tools.soak --hours 8``).
 
-Each round runs with the next seed: faults of real processes for half an hour, faults of a whole
-installation (as root), churn at the proxy, simulations, and properties with many more and other
-examples. A part that fails is recorded with the command that repeats it, and the next one begins.
-The state is in build/soak.json: a soak that was interrupted repeats that part and continues. Exits
-with 1 if a part has failed since the state was made.
+Each round runs with the next seed: faults in real processes for half an hour, faults in a whole
+installation (as root), churn on the proxy, simulations, and property tests with many more and
+different examples. A part that fails is recorded with the command that repeats it, and the next one
+starts. The state is in build/soak.json: a soak that was interrupted repeats that part and
+continues. Exits with 1 if a part has failed since the state was created.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Part:
     environment: dict[str, str] = field(default_factory=dict)
 
     def shown(self) -> str:
-        """The line of a shell that repeats it."""
+        """The shell command that repeats it."""
         assignments = [f"{name}={value}" for name, value in self.environment.items()]
         return " ".join([*assignments, shlex.join(self.command)])
 
@@ -100,7 +100,7 @@ def round_parts(seed: int) -> list[Part]:
 
 
 def parts_from(state: State) -> Iterator[tuple[int, Part]]:
-    """The parts from the next one on, with the seed of their round, without end."""
+    """An endless sequence of the parts from the next one on, with the seed of their round."""
     per_round = len(round_parts(state.seed))
     number = state.part
     while True:
@@ -127,7 +127,7 @@ def main() -> int:
     parser.add_argument(
         "--hours", type=float, default=1.0, help="no part begins after them (default: 1)"
     )
-    parser.add_argument("--seed", type=int, help="begin anew with this seed, and forget the state")
+    parser.add_argument("--seed", type=int, help="start again with this seed, and forget the state")
     parser.add_argument(
         "--list", action="store_true", help="print the parts of a round, and run nothing"
     )

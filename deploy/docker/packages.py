@@ -3,11 +3,11 @@
     python3 deploy/docker/packages.py build/image
     docker build -t moorage -f deploy/docker/Dockerfile build/image
 
-Run it from a checkout, with a Python of the version that the base image has. Two runs for the same
-commit write the same files: their times are those of the commit (or SOURCE_DATE_EPOCH), bytecode
-does not depend on the times of its sources, and nothing names a path of this machine. So the layer
-of the image has the same digest wherever it is built. Bytecode matters: a new container, or one
-that cannot write it, would compile everything at its start, which takes longer than the rest of it.
+Run it from a checkout, with the same Python version as the base image. Two runs for the same commit
+write the same files: their times are those of the commit (or SOURCE_DATE_EPOCH), bytecode does not
+depend on the times of its sources, and nothing names a path of this machine. So the layer of the
+image has the same digest wherever it is built. Bytecode matters: a new container, or one that
+cannot write it, would compile everything at its start, which takes longer than the rest of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# Below the context; COPY takes the directories above the packages as well, with their times.
+# Below the context; COPY also copies the directories above the packages, with their times.
 PLACE = Path("root/opt/moorage")
 
 
@@ -84,7 +84,8 @@ def finish(context: Path, epoch: int) -> None:
 
 
 def _forget_origin(record: Path) -> None:
-    """Remove the file that says from which directory a package was installed, and the programs."""
+    """Remove the programs, and the file that records the directory from which a package was
+    installed."""
     origin = record.with_name("direct_url.json")
     origin.unlink(missing_ok=True)
     gone = (f"{record.parent.name}/{origin.name},", "../../bin/", "bin/")
@@ -93,7 +94,7 @@ def _forget_origin(record: Path) -> None:
 
 
 def _everything(root: Path) -> Iterator[Path]:
-    """``root`` and all below it, a directory after what it holds."""
+    """``root`` and everything below it, each directory after its contents."""
     for folder, _, files in os.walk(root, topdown=False):
         yield from (Path(folder, name) for name in files)
         yield Path(folder)

@@ -1,4 +1,5 @@
-"""Builds an image with vLLM for CPUs from files of this machine: no registry, no package index.
+"""Builds an image with vLLM for CPUs from files on this machine, without a registry or package
+index.
 
     .venv-vllm/bin/python deploy/docker/vllm_cpu_image.py moorage/vllm-cpu:1 [DOCKER OPTION ...]
 

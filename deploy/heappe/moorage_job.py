@@ -1,15 +1,16 @@
-"""Program of a HEAppE job: starts the engine, relays requests to it, and ends itself when nobody
-asks for it.
+"""Program of a HEAppE job: starts the engine, relays requests to it, and exits when it is no longer
+used.
 
-It needs Python 3.6 or newer on the compute node and nothing else. In the directory of the job it
-reads ``launch.json`` (or the argument: the same as base64url of zlib), and appends lines of JSON to
-the progress file: where it listens, that it got SIGTERM, and the exit code. The key for its port is
-made here and read from that file, so neither the parameters of the job nor the scheduler ever see
+It needs Python 3.6 or newer on the compute node and nothing else. In the job's directory it reads
+``launch.json`` (or the argument: the same as base64url of zlib), and appends lines of JSON to the
+progress file: where it listens, that it got SIGTERM, and the exit code. The key for its port is
+created here and read from that file, so neither the job's parameters nor the scheduler ever contain
 it.
 
-HEAppE answers 200 whatever the engine says. So the relay carries the status and the headers in the
-body: ``MG1 {"status": ..., "headers": [...]}``, then the pieces of the body, each after a line with
-its length in hexadecimal digits, then a line with 0. A body without that line was cut off.
+HEAppE answers 200 whatever the engine answers. The relay therefore carries the status and the
+headers in the body: ``MG1 {"status": ..., "headers": [...]}``, then the pieces of the body, each
+after a line with its length in hexadecimal digits, then a line with 0. A body without that line was
+cut off.
 """
 
 import base64
@@ -30,13 +31,13 @@ import threading
 import time
 import zlib
 
-# Loaded here: the loader's lock may be held by a thread when the program is forked.
+# Loaded here because a thread may hold the loader's lock when the program is forked.
 LIBC = ctypes.CDLL(None)
 TOKEN = "@MOORAGE_PORT@"
 MAGIC = "MG1 "
 RELAY = "/moorage/relay"
 HEALTH = "/moorage/health"
-# Of one connection or hop, and not of the message.
+# Headers that belong to one connection or hop, not to the message.
 HOP = {
     "connection",
     "keep-alive",
@@ -90,7 +91,8 @@ class Job:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
                 file.write(text)
 
-        # A group of its own: its children end with it. Both outputs in one order.
+        # A separate process group, so that its children end with it. Both outputs go to one stream,
+        # in order.
         self.program = subprocess.Popen(
             argv,
             env=env,
@@ -107,7 +109,7 @@ class Job:
             pass
 
     def end(self, why, grace_s):
-        """Ask the program to end, and kill it after the grace period."""
+        """Ask the program to exit, and kill it after the grace period."""
         self.is_ending = True
         print("moorage:", why, file=sys.stderr, flush=True)
         self.signal(signal.SIGTERM)
@@ -116,8 +118,8 @@ class Job:
         timer.start()
 
     def watch_directory(self, claims):
-        """Until a later job runs there, or it was deleted: its agent has given this job up, which
-        the site takes for ended."""
+        """Holds until a later job runs there, or the directory has been deleted. Its agent has then
+        given up this job, which the site considers ended."""
         missed = 0
         while missed < MISSED and not claims.is_superseded():
             time.sleep(WATCH_S)
@@ -146,10 +148,10 @@ class Job:
 
 
 class Claims:
-    """Jobs that have run in this directory, by their numbers: an empty file for each.
+    """Numbers of the jobs that have run in this directory; each is an empty file.
 
-    A site that repeats a submission has two jobs in one directory. HEAppE knows the later one only,
-    so that one runs the program, unless it has ended before.
+    A site that repeats a submission has two jobs in one directory. HEAppE knows only the later one,
+    so that one runs the program, unless the program has already ended.
     """
 
     def __init__(self):
@@ -204,7 +206,7 @@ class Relay(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path != HEALTH:
             return self.answer(404, b"moorage: no such page\n")
-        # Asked by somebody who has no key: it says only that this is a relay.
+        # The client has no key, so the answer only shows that this is a relay.
         return self.answer(200, json.dumps({"moorage": 1}).encode())
 
     def do_POST(self):
@@ -223,8 +225,8 @@ class Relay(http.server.BaseHTTPRequestHandler):
             return self.answer(403, b"moorage: wrong key\n")
 
         if request.get("end"):
-            # The site takes this job for ended, and cancels it no more. Answered first: this ends
-            # with it.
+            # The site considers this job ended and no longer cancels it. The answer is sent first,
+            # because this process ends with the program.
             self.answer(200, b"{}")
             self.job.write(terminated=True)
             return self.job.end("it was asked to end", self.job.launch.get("grace_s", 10))
@@ -249,7 +251,7 @@ class Relay(http.server.BaseHTTPRequestHandler):
                 with watcher:
                     self.pass_on(engine.getresponse())
             except (OSError, http.client.HTTPException) as error:
-                # Status 0: the engine did not answer, or not to its end.
+                # Status 0 means that the engine did not answer, or not completely.
                 self.send(
                     MAGIC.encode()
                     + json.dumps({"status": 0, "error": repr(error)}).encode()
@@ -332,7 +334,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 def is_deleted(directory):
-    """Not so while its file system is away."""
+    """Not while its file system is away."""
     try:
         os.stat(directory)
     except FileNotFoundError:
@@ -355,8 +357,8 @@ def free_port():
 
 
 def read_launch(arguments):
-    """From ``launch.json`` in the directory of the job, else from the arguments: one blob in
-    pieces."""
+    """Read from ``launch.json`` in the job's directory, otherwise from the arguments, which are one
+    blob in pieces."""
     if os.path.exists("launch.json"):
         with open("launch.json") as file:
             return json.load(file)
@@ -406,7 +408,7 @@ def main(arguments):
 
     code = job.program.wait()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the program has ended by itself
-    job.signal(signal.SIGKILL)  # what it left behind
+    job.signal(signal.SIGKILL)  # its leftover processes
     job.write(exit=code)
 
     return exit_status(code)

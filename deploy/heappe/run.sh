@@ -1,5 +1,5 @@
 #!/bin/bash
-# Executable of the command template. HEAppE calls it in the directory of the job:
+# Executable of the command template. HEAppE calls it in the job's directory:
 #   run.sh %%{args_b64} %%{args_b64_2} %%{args_b64_3} %%{args_b64_4}
 # MOORAGE_PYTHON, and what makes engines available (modules, containers, virtual environments), are set in
 # env.sh beside this file.

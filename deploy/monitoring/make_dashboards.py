@@ -30,7 +30,7 @@ _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
 def dashboard(name: str) -> str:
-    """JSON of a dashboard, as Grafana imports it."""
+    """A dashboard's JSON, in the form that Grafana imports."""
     described = DASHBOARDS[name]
     label = described["choice"]["label"]
     metric = described["choice"]["metric"]
@@ -75,7 +75,7 @@ def _panel(described: dict[str, Any]) -> Stat | TimeSeries:
 
 
 def queries() -> Iterator[tuple[str, str, str]]:
-    """Dashboard, title of the panel, and each of its expressions."""
+    """The dashboard, the panel's title, and each of its expressions."""
     for name, described in DASHBOARDS.items():
         for panels in described["rows"].values():
             for panel in panels:

@@ -1,6 +1,6 @@
 """A Celery application whose tasks sessions call: ``agent.celery_app = "tasks"``.
 
-It knows nothing of Moorage. ``celeryconfig.py`` beside it names its broker.
+It knows nothing about Moorage. ``celeryconfig.py`` next to it names its broker.
 """
 
 import os
@@ -14,7 +14,7 @@ app.config_from_object("celeryconfig")
 
 @app.task(bind=True)
 def train(self, epochs, rate=0.1):
-    """Its state is the progress of the session, its return value the last line of the session's
+    """Its state is the session's progress, and its return value the last line of the session's
     log."""
     loss = 1.0
     for epoch in range(1, epochs + 1):

@@ -1,4 +1,4 @@
-"""Runtime ``custom:nice``: processes of the node with a low priority on its processors."""
+"""Runtime ``custom:nice``: processes on the node, with a low CPU priority."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class NiceSettings(BaseModel, extra="forbid"):
 
 
 class NiceRuntime(ProcessRuntime):
-    """Starts what the process runtime starts, through nice(1). It has a directory of its own, so
-    that neither runtime takes the kernels of the other for its own."""
+    """Starts the same kernels as the process runtime, but through nice(1). It has a separate
+    directory, so that neither runtime mistakes the other's kernels for its own."""
 
     name = "custom:nice"
 

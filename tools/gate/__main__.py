@@ -1,7 +1,7 @@
 """Command line of the gate: ``python -m tools.gate``.
 
-Runs every chosen step, whatever fails; runs what failed once more, alone; prints one table and one
-list of failures last. Exits with 1 if the run is red. Logs are in build/gate, flaky cases in
+Runs every chosen step, whatever fails; runs failed cases once more, alone; finally prints one table
+and one list of failures. Exits with 1 if the run is red. Logs are in build/gate, flaky cases in
 build/flaky.jsonl.
 """
 
@@ -26,15 +26,14 @@ from tools.gate.steps import ChosenStep, Extent, Kind, Step, read_steps
 from tools.gate.verdict import Failure, Retried, judge
 
 BUSY = 0.8
-"""Share of the capacity that is in use on the average: the last steps end one by one."""
+"""Average share of the capacity that is in use, because the last steps end one by one."""
 CHANGE_HOURS = 4
-"""Without a base and without commits ahead of origin/main, the change is what was committed in the
-hours before HEAD: a clean clone does not know what was judged last."""
+"""Without a base and without commits ahead of origin/main, the change is everything committed in
+this many hours before HEAD, because a clean clone does not know what was judged last."""
 
 
 def main(root: Path, words: Sequence[str]) -> int:
-    """Judge the checkout in ``root`` as the words of the command line say. Returns the exit
-    code."""
+    """Judge the checkout in ``root`` according to the command line. Returns the exit code."""
     arguments = parser().parse_args(words)
     began = datetime.datetime.now(datetime.UTC)
     start = time.monotonic()
@@ -166,8 +165,8 @@ def selected(steps: tuple[Step, ...], names: list[str], tier: Tier) -> list[Chos
 
 
 class Git:
-    """Commands of git in a repository, with what they print; "" where they fail, as outside a
-    repository."""
+    """Git commands in a repository. They return their output, or "" if they fail, for example
+    outside a repository."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

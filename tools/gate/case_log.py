@@ -1,10 +1,9 @@
-"""Plugin of pytest that writes a JSON line for each start and each end of a case.
+"""pytest plugin that writes a JSON line for each start and each end of a case.
 
 Loaded by ``-p tools.gate.case_log``. The file is ``$GATE_CASE_LOG``; with pytest-xdist only the
-controller writes. A line of a start has ``case``; one of an end also has ``outcome`` (passed,
-failed, skipped), ``seconds`` and, for failures, ``output``: the traceback and what the case
-printed. Written here since the lines of pytest-reportlog hold tracebacks as trees of values, not as
-text.
+controller writes. A start line has ``case``; an end line also has ``outcome`` (passed, failed,
+skipped), ``seconds`` and, for failures, ``output``: the traceback and the case's output. We wrote
+our own because pytest-reportlog's lines contain tracebacks as trees of values, not as text.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ class CaseLog:
 
 
 def case_id(nodeid: str) -> str:
-    """The node id without the group that ``--dist loadgroup`` appends to it, by the rule of
-    pytest-xdist."""
+    """The node id without the group that ``--dist loadgroup`` appends to it, by pytest-xdist's
+    rule."""
     if nodeid.rfind("@") > nodeid.rfind("]"):
         return nodeid.rpartition("@")[0]
     return nodeid

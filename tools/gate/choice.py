@@ -17,9 +17,9 @@ class Tier(StrEnum):
     CHECK = "check"
     """Static checks and unit tests."""
     TEST = "test"
-    """What needs no Docker, no root and no package of Debian."""
+    """Everything that needs no Docker, no root and no Debian package."""
     GATE = "gate"
-    """What judges each change."""
+    """Everything that judges each change."""
     FULL = "full"
     """Every case of every step."""
 
@@ -28,11 +28,11 @@ def in_turn(names: Sequence[str], number: int, count: int = 2) -> list[str]:
     """Return the ``count`` names whose turn it is at commit ``number`` (commits up to HEAD, from
     0).
 
-    ``names`` are in the order of their cost. They are split into ``count`` groups, of which each
-    number gets one name each: two of the dearer half never come together. ``len(names) / count``
-    consecutive numbers have each name once, in an order that is drawn from the block's own seed:
-    with a fixed order, submissions of ten commits would meet the same names for ever.
-    ``len(names)`` must be a multiple of ``count``.
+    ``names`` are in the order of their cost. They are split into ``count`` groups, and each number
+    gets one name from each group, so two names from the more expensive half are never chosen
+    together. ``len(names) / count`` consecutive numbers have each name once, in an order drawn from
+    the block's own seed. With a fixed order, submissions of ten commits would always get the same
+    names. ``len(names)`` must be a multiple of ``count``.
     """
     if not names:
         return []
@@ -113,7 +113,7 @@ def choose(
 
 
 def cost(step: Step, extent: Extent) -> float:
-    """What an extent of the step takes, in seconds of one core."""
+    """How long an extent of the step takes, in seconds of one core."""
     return step.weight * step.usual_s[extent]
 
 

@@ -15,13 +15,13 @@ from tools.gate.runner import StepResult
 from tools.gate.verdict import REMEMBERED_RUNS, Retried, Verdict
 
 PRINTED_LINES = 60
-"""Lines of a failure's output that are printed; the logs have all."""
+"""Number of lines printed of a failure's output; the logs have all of it."""
 RECORDED_CHARACTERS = 4_000
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is recorded of a run: its commit, when it began (UTC), how long it took in seconds."""
+    """The record of a run: its commit, when it started (UTC), how long it took in seconds."""
 
     commit: str
     began: datetime.datetime
@@ -30,7 +30,7 @@ class Run:
 
 
 def table(results: Sequence[StepResult]) -> str:
-    """The table of steps: seconds beside the usual ones, CPU seconds, cases."""
+    """The table of steps: seconds next to the usual ones, CPU seconds, cases."""
     rows = [("step", "result", "seconds", "usual", "CPU s", "cases", "skipped", "why")]
     for result in results:
         chosen = result.chosen
@@ -92,7 +92,7 @@ def summary(run: Run, results: Sequence[StepResult], verdict: Verdict) -> str:
 
 
 def read_recorded(path: Path) -> list[set[str]]:
-    """The flaky cases of each of the last recorded runs, the latest last."""
+    """The flaky cases of each of the most recent recorded runs, the latest last."""
     if not path.exists():
         return []
     lines = path.read_text().splitlines()[-REMEMBERED_RUNS:]
@@ -124,7 +124,7 @@ def record_flaky(path: Path, run: Run, flaky: Iterable[Retried]) -> None:
 
 
 def write_json(path: Path, run: Run, results: Sequence[StepResult], verdict: Verdict) -> None:
-    """Write the table as JSON, for scripts and for the limits of the next change of steps.toml."""
+    """Write the table as JSON, for scripts and for the limits in the next change to steps.toml."""
     steps = []
     for result in results:
         steps.append(

@@ -19,9 +19,10 @@ from tools.gate.steps import ChosenStep, Extent
 from tools.gate.verdict import Failure, Retried
 
 LANES = 8
-"""Steps at a time at most: each has ports and networks of its own (``MOORAGE_TEST_LANE``)."""
+"""Maximum number of steps at a time. Each has its own ports and networks
+(``MOORAGE_TEST_LANE``)."""
 STOP_S = 20.0
-"""Seconds between SIGINT, at which pytest ends its fixtures, and SIGKILL."""
+"""Seconds between SIGINT, on which pytest tears down its fixtures, and SIGKILL."""
 MAX_RETRIED = 20
 RETRY_LIMIT_S = 300.0
 HEARTBEAT_S = 60.0
@@ -32,15 +33,15 @@ class State(StrEnum):
     PASSED = "passed"
     FAILED = "FAILED"
     STOPPED = "STOPPED"
-    """Stopped at its limit."""
+    """The step was stopped at its limit."""
     NOT_RUN = "not run"
-    """Its preparation said that this machine cannot run it."""
+    """Its preparation reported that this machine cannot run it."""
 
 
 @dataclass
 class StepResult:
     """``cpu_s`` is the CPU time of the step and of all processes that it waited for, in seconds.
-    ``reason`` says why the step did not run."""
+    ``reason`` explains why the step did not run."""
 
     chosen: ChosenStep
     state: State
@@ -164,7 +165,7 @@ class Runner:
         return self._told(result)
 
     async def retry(self, result: StepResult) -> list[Retried]:
-        """Run what failed in a step once more, alone, each case in a process of its own."""
+        """Run a step's failed cases once more, alone, each in its own process."""
         step = result.chosen.step
         retried = []
         for number, failure in enumerate(result.failures):
@@ -207,7 +208,7 @@ class Runner:
         return shlex.join([*words, *step.tests])
 
     def kill(self) -> None:
-        """Kill what still runs."""
+        """Kill everything that is still running."""
         for process in list(self._processes):
             _signal_group(process.pid, signal.SIGKILL)
 
@@ -220,7 +221,7 @@ class Runner:
             # Some steps need uv, which `tools/uv` puts there if the machine has none.
             "PATH": f"{self._python.parent}:{os.environ['PATH']}:{self._root}/build/uv/bin",
         }
-        # Where it is set, each of the hundreds of processes that tests start would compile all its
+        # If it is set, each of the hundreds of processes that tests start would compile all its
         # modules.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with log.open("ab") as file:
@@ -261,7 +262,7 @@ class Runner:
 
 
 def _wait(pid: int) -> tuple[int, float]:
-    """Wait for the process, kill what it left in its group, and return its exit status and CPU
+    """Wait for the process, kill its leftovers in its group, and return its exit status and CPU
     seconds."""
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     _signal_group(pid, signal.SIGKILL)
@@ -296,7 +297,7 @@ def _read_cases(result: StepResult, case_log: Path) -> None:
 
 
 def _unfinished(case_log: Path) -> list[str]:
-    """Cases that started and did not end."""
+    """Cases that started but did not end."""
     if not case_log.exists():
         return []
 

@@ -10,11 +10,11 @@ from tools.gate.steps import ChosenStep
 def next_step(
     waiting: Sequence[ChosenStep], running: Collection[ChosenStep], capacity: float
 ) -> ChosenStep | None:
-    """Return the longest waiting step that fits beside the running ones; None if none does.
+    """Return the longest waiting step that fits next to the running ones; None if none does.
 
-    The weights of the running steps may add up to ``capacity`` cores, and two steps never share
-    what they name in ``shares``. A step that runs alone waits until nothing else is left. A step
-    heavier than the capacity starts when nothing runs.
+    The weights of the running steps may add up to ``capacity`` cores, and two steps that name the
+    same thing in ``shares`` never run together. A step that runs alone waits until nothing else is
+    left. A step heavier than the capacity starts when nothing is running.
     """
     free = capacity - sum(chosen.step.weight for chosen in running)
     taken = {name for chosen in running for name in chosen.step.shares}

@@ -1,4 +1,4 @@
-"""Table of steps: what ``tests/steps.toml`` says, as values.
+"""Table of steps: the contents of ``tests/steps.toml`` as values.
 
 A step either runs a shell command or a selection of pytest cases. How much of it runs depends on
 its ``Extent``: the smoke case of an integration, the part that the gate runs, or everything.
@@ -24,8 +24,8 @@ class Kind(StrEnum):
     TEST = "test"
     """Always, and in ``make test``: cases with real parts that any machine has."""
     TURN = "turn"
-    """One of them in each gate and each ``make test``; in the gate those whose files changed as
-    well."""
+    """One of them in each gate run and each ``make test``; in the gate, also those whose files
+    changed."""
     INTEGRATION = "integration"
     """Its smoke case always; the rest when its files changed, when it is its turn, or in ``make
     full``."""
@@ -48,10 +48,10 @@ class Step(BaseModel):
 
     ``weight`` is how many cores the step keeps busy (1.0 is one core), ``usual_s`` how long each
     extent takes in seconds on two cores next to other steps. ``ignore`` are files among ``tests``
-    that other steps run. ``shares`` names what the step cannot share with another one that runs at
-    the same time. ``changed`` are gitignore patterns of the files that it tests. ``alone`` steps
-    measure against deadlines: nothing runs beside them. Steps without ``retry`` give the same
-    result each time.
+    that other steps run. ``shares`` names resources that the step cannot share with another one
+    that runs at the same time. ``changed`` are gitignore patterns of the files that it tests.
+    ``alone`` steps measure against deadlines, so nothing runs alongside them. Steps without
+    ``retry`` give the same result each time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -102,7 +102,7 @@ class Step(BaseModel):
 
 @dataclass(frozen=True)
 class ChosenStep:
-    """A step with the extent to which it runs, and the reason why."""
+    """A step, the extent to which it runs, and the reason."""
 
     step: Step
     extent: Extent
@@ -110,7 +110,7 @@ class ChosenStep:
 
     @property
     def name(self) -> str:
-        """The name in tables and of the log: ``docker``, or ``docker-smoke``."""
+        """The name used in tables and for the log: ``docker``, or ``docker-smoke``."""
         return f"{self.step.name}-smoke" if self.extent is Extent.SMOKE else self.step.name
 
 

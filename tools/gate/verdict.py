@@ -1,8 +1,8 @@
 """Verdict of a run: which failures judge it (pure).
 
 A case that failed and then passed alone is flaky. Flaky cases do not fail a run, unless there are
-more than ``MAX_FLAKY``, or one was flaky before in the last ``REMEMBERED_RUNS`` recorded runs.
-Cases in quarantine run and do not judge.
+more than ``MAX_FLAKY``, or one of them was flaky before in the last ``REMEMBERED_RUNS`` recorded
+runs. Cases in quarantine run but do not judge.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Retried:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``red`` says why the run fails, a line each; empty if it passes."""
+    """``red`` lists the reasons why the run fails, one per line; empty if it passes."""
 
     failed: list[Retried] = field(default_factory=list)
     flaky: list[Retried] = field(default_factory=list)
