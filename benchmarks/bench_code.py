@@ -2,9 +2,9 @@
 
     python benchmarks/bench_code.py [--n 200]
 
-Starts `moorage up` and an interactive session. In turns: `1+1` through the REST API, to the end of
-the run in one call, and the same in a kernel of the same kernelspec by jupyter_client in this
-process, over sockets of the same kind, to its reply and its idle status.
+Starts `moorage up` and an interactive session. It alternates between `1+1` through the REST API, in
+one call until the run ends, and the same in a kernel of the same kernelspec with jupyter_client in
+this process, over the same kind of sockets, until its reply and idle status.
 """
 
 from __future__ import annotations

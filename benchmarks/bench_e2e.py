@@ -70,7 +70,8 @@ def specs(model: Path) -> dict[str, dict[str, Any]]:
 
 
 def server_command(fields: dict[str, Any], port: int, vllm: str = "vllm") -> list[str]:
-    """The command line that the agent would use, from the agent's own code. ``vllm``: its vLLM."""
+    """The command line that the agent would use, from the agent's own code. ``vllm``: the agent's
+    vLLM."""
     spec = EndpointSpec.model_validate({"name": "baseline", **fields})
     kernel = KernelSpec(
         kernel_id=KernelId("baseline"),

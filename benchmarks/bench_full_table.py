@@ -3,9 +3,9 @@
     python benchmarks/bench_full_table.py [--finished 100000]
 
 Times the reads of a scheduling pass, of the session controller and of the route feed, and three
-listings, with a hundred live sessions: first in a table without others, then with many ended
+listings, with a hundred live sessions, first in a table without others, then with many ended
 sessions. Prints the medians with their ratio, and the query plans with the full table, which are
-also written beside the JSON.
+also written next to the JSON.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ async def times(store: Store) -> dict[str, float]:
 
 
 async def _pass(store: Store) -> None:
-    # As once a second: a pass in between reads only sessions that were announced as changed.
+    # As happens once per second; a pass in between reads only sessions that were announced as
+    # changed.
     store.scheduling.invalidate_caches()
     for group, policy in await store.groups.with_pending():
         await store.scheduling.snapshot(group, policy)

@@ -1,12 +1,12 @@
-"""Planner of a leader with many resource groups: what one pass costs by their number, for
+"""A leader's planner with many resource groups: the cost of one pass by their number, for
 docs/scale.md.
 
     python benchmarks/bench_groups.py [--groups 10 100 1000] [--agents 100] [--pending 20]
 
 Each group has that many full agents of eight GPUs, and sessions that wait. The first pass is that
-of a new leader; then nothing changes, then one group in a hundred gets a session. CPU time of this
-process, which does what the leader's planner does and nothing else; memory is what the groups and
-planners keep.
+of a new leader; then nothing changes, then one group in a hundred gets a session. Reports the CPU
+time of this process, which does what the leader's planner does and nothing else; memory is the
+amount that the groups and planners keep.
 """
 
 from __future__ import annotations

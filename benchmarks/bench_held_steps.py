@@ -1,12 +1,12 @@
-"""Cost to the scheduler of steps of a pipeline that still wait.
+"""What pipeline steps that are still waiting cost the scheduler.
 
     python benchmarks/bench_held_steps.py [--steps 10000] [--seconds 10] [--rate 10]
 
 ``--rate`` times a second, one session is created, and one scheduling pass reads the queue, plans,
 places the session and writes holds, as the manager's loop does: first with nothing else in the
-queue, then beside a pipeline whose ``--steps`` steps wait for one that runs. Prints CPU time of
-this process and of Postgres for each pass, and how many sessions the pass read again and gave to
-the planner.
+queue, then with a pipeline whose ``--steps`` steps wait for a running one. Prints CPU time of this
+process and of Postgres for each pass, and how many sessions the pass read again and gave to the
+planner.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Passes:
 
 
 async def submit(store: Store, count: int) -> None:
-    """A pipeline of ``count`` steps: the first runs for ever, each of the others waits for the one
+    """A pipeline of ``count`` steps: the first never ends, and each of the others waits for the one
     before."""
     spec = SPEC.model_dump(mode="json", exclude_defaults=True)
     steps = [{"name": "s0", "spec": spec}]
@@ -83,7 +83,7 @@ async def submit(store: Store, count: int) -> None:
     ]
     await store.pipelines.create(SCOPE, pipeline, new)
 
-    # it would come by itself, while passes are measured
+    # it would happen by itself while passes are measured
     await store.database.fetch("VACUUM ANALYZE")
 
 
@@ -91,7 +91,9 @@ async def measure(
     store: Store, postgres: int, term: int, options: argparse.Namespace
 ) -> dict[str, float]:
     passes = Passes(store, term)
-    for _ in range(30):  # until all is read and planned once, and all holds are written
+    for _ in range(
+        30
+    ):  # until everything has been read and planned once, and all holds are written
         await passes.run()
         await asyncio.sleep(0.1)
 

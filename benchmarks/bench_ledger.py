@@ -1,14 +1,14 @@
-"""CPU time that the ledger costs a manager: usage records of proxies, budgets, metrics, and ends of
-kernels.
+"""CPU time that the ledger costs a manager: proxies' usage records, budgets, metrics, and the end
+of kernels.
 
     python benchmarks/bench_ledger.py [--seconds 20] [--sessions 100] [--records 400] [--budgets
                                       100] [--projects 100]
 
-Starts a durable Postgres, fills the ledger as ``--history`` seconds of the same load do, and then
-puts each second the records that proxies send, asks for the budgets of ``--sessions`` new sessions,
-and sums all budgets up every 10 s. Then its metrics are made for Prometheus once. Prints the CPU
-time of this process, which is what a manager spends on the ledger. The records of kernels are
-written by triggers: what they cost Postgres is the difference of ending kernels with and without
+Starts a durable Postgres, fills the ledger as ``--history`` seconds of the same load would, and
+then every second writes the records that proxies send, checks the budgets for ``--sessions`` new
+sessions, and sums up all budgets every 10 s. Then its Prometheus metrics are generated once. Prints
+the CPU time of this process, which is what a manager spends on the ledger. Triggers write the
+kernels' records; their cost to Postgres is the difference between ending kernels with and without
 them.
 """
 
@@ -114,7 +114,7 @@ async def load(store: Store, options: argparse.Namespace) -> float:
 
 
 async def scrape(store: Store) -> tuple[float, float, int]:
-    """Wall and CPU seconds of the metrics of the ledger, and the size of all."""
+    """Wall and CPU seconds for the ledger's metrics, and their total size."""
     scrape = Scrape(store, ManagerMetrics(), CLOCK)
     began = time.perf_counter()
     spent = time.process_time()
@@ -123,7 +123,7 @@ async def scrape(store: Store) -> tuple[float, float, int]:
 
 
 async def end_kernels(connection: asyncpg.Connection, name: str, count: int) -> float:
-    """Wall seconds of one transaction that ends so many kernels."""
+    """Wall seconds of one transaction that ends this many kernels."""
     for statement in (SESSIONS, KERNELS, ALLOCATIONS):
         await connection.execute(statement, name, count)
     rows = await connection.fetch("SELECT id FROM kernels WHERE status = 'RUNNING'")

@@ -3,7 +3,7 @@ agents over gRPC.
 
     python benchmarks/bench_life.py [--seconds 60] [--rate 100] [--sustain 1000 1100] [--agents 200]
 
-Postgres, a manager, `moorage simulate` and the load generator are processes of their own. First
+Postgres, a manager, `moorage simulate` and the load generator are separate processes. First
 ``--many`` idle agents, then arrivals at ``--rate`` per second; then the same with ``--agents``
 agents, and ``--sustain`` per second for ``--seconds``. Each session requests a GPU, a CPU and
 memory, starts in 1 to 5 ms and runs 50 to 500 ms. Latencies are from sending the request to the
@@ -36,15 +36,15 @@ from naive import Naive
 HERE = Path(__file__).parent
 RESOURCES = {"cpu": 1, "mem": "64MiB", "cuda.device": 1}
 BODY = json.dumps({"command": ["true"], "resources": RESOURCES, "runtime": "fake"}).encode()
-# Sessions a second of the naive peer, and how many times as many ours are, on the machine of the
-# goals.
+# Sessions per second of the naive peer, and the factor by which ours exceed it, on the machine for
+# which the goals were set.
 PEER_PER_S = 416
 MULTIPLE = 2.6
 PROFILE = ("--start-time", "1ms..5ms", "--run-time", "50ms..500ms")
 
 
 class Load:
-    """``sent``: when the request of a session was sent, unix seconds. ``ack_s``: latencies of the
+    """``sent``: when a session's request was sent, in Unix seconds. ``ack_s``: latencies of the
     responses."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -204,9 +204,9 @@ def format_results(results: dict[str, Any]) -> str:
 def find_regressions(results: dict[str, Any]) -> list[str]:
     """Results that miss their goal by more than a factor of two (design: performance).
 
-    Where the naive peer is slower in this run than where the goals were set, times may be longer as
-    much; sessions per second are as many as asked for, or half of the goal's multiple of the
-    peer's.
+    If the naive peer is slower in this run than on the machine for which the goals were set, times
+    may be longer by the same factor. Sessions per second must reach the requested rate, or half of
+    the goal's multiple of the peer's.
     """
     slow = results["parts"][1][1]
     last = results["parts"][-1][1]
@@ -258,7 +258,7 @@ async def run_sustained(
                 (options.agents, await measure_rate(cluster, connection, rate, seconds))
             )
 
-        # In a database of its own: the manager would schedule its sessions too.
+        # In a separate database, because the manager would also schedule its sessions.
         await connection.execute("CREATE DATABASE naive")
         await connection.close()
         dsn = urlunsplit(urlsplit(cluster.dsn)._replace(path="/naive"))
@@ -291,8 +291,8 @@ async def main() -> None:
     regressions = await measure(options)
     for _ in range(2):
         if options.check and regressions:
-            # One pause of a shared machine is the slowest hundredth of 500 sessions. A real
-            # regression stays.
+            # One pause on a shared machine is the slowest hundredth of 500 sessions. A real
+            # regression persists.
             print("below half of the goal, measuring again: " + "; ".join(regressions), flush=True)
             regressions = await measure(options)
 

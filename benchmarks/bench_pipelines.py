@@ -1,11 +1,12 @@
-"""Large pipelines: how long until they are accepted, stopped and retried, and what that costs.
+"""Large pipelines: how long it takes until they are accepted, stopped and retried, and what this
+costs.
 
     python benchmarks/bench_pipelines.py [--steps 10000] [--rounds 3]
 
-Posts pipelines of one array, and of steps that are spelled out, each after the one before, to a
+Posts pipelines of one array, and of individually listed steps, each after the one before, to a
 manager with one simulated agent and a durable Postgres; then stops them, and runs the stopped steps
-again, while a client lists sessions all the time. Prints the medians of the rounds, each on a
-manager of its own.
+again, while a client lists sessions all the time. Prints the medians of the rounds, each with a
+separate manager.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ SHAPES = {"one array": array, "spelled out": spelled_out}
 
 
 class _Client:
-    """Of one manager. ``ask`` measures a request: ``s`` until the answer is read, CPU seconds
-    meanwhile, and the longest that somebody else waited for a list of sessions (``ps_s``)."""
+    """Measurements on one manager. ``ask`` measures a request: ``s`` until the answer is read, CPU
+    seconds during that time, and the longest time that another client waited for a list of sessions
+    (``ps_s``)."""
 
     def __init__(self, cluster: Cluster, http: aiohttp.ClientSession) -> None:
         self._cluster = cluster
@@ -107,7 +109,7 @@ async def _round(steps: list[dict[str, Any]], count: int) -> dict[str, dict[str,
 
 
 async def measure(steps: int, rounds: int) -> dict[str, dict[str, dict[str, float]]]:
-    """By shape and request, the medians."""
+    """The medians by shape and request."""
     found = {}
     for shape, made in SHAPES.items():
         runs = [await _round(made(steps), steps) for _ in range(rounds)]
@@ -119,7 +121,7 @@ async def measure(steps: int, rounds: int) -> dict[str, dict[str, dict[str, floa
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="Time what is asked of large pipelines.")
+    parser = argparse.ArgumentParser(description="Time requests for large pipelines.")
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "pipelines.json")

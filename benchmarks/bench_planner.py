@@ -1,9 +1,9 @@
 """Benchmark of the planner: a pass over ten thousand sessions and a thousand agents, and one freed
 slot.
 
-Two references run in turns with it: a scan over dicts of Decimals, as schedulers are often written,
-and a scan of every agent in C, the limit without an index. All three must choose the same agents.
-The planner also selects devices, enforces quotas and reservations, and explains refusals.
+Two references alternate with it: a scan over dicts of Decimals, as schedulers are often written,
+and a scan of every agent in C, which is the limit without an index. All three must choose the same
+agents. The planner also selects devices, enforces quotas and reservations, and explains refusals.
 
 Reports CPU time, the median of the rounds; for a freed slot also elapsed time. The scan over dicts
 is timed on the first sessions of the same snapshot and extrapolated; its cost per session does not
@@ -134,7 +134,7 @@ def hundred_cached_groups(pending: int, agents: int) -> dict[str, float]:
 
 
 def freed(agent: AgentState, cpu: int, mem: int, gpus: int) -> AgentState:
-    """The full agent when something of that size has ended on it."""
+    """The full agent after something of that size has ended on it."""
     free = {"cpu": agent.free["cpu"] + cpu, "mem": agent.free["mem"] + mem}
     devices = [
         replace(d, free=1000) if number < gpus else d for number, d in enumerate(agent.devices)
@@ -143,9 +143,9 @@ def freed(agent: AgentState, cpu: int, mem: int, gpus: int) -> AgentState:
 
 
 def freed_slots(pending: int, agents: int, exact: bool, events: int = 200) -> dict[str, float]:
-    """A session ends on one agent with GPUs after the other, and the agent is filled again.
-    ``exact``: the session was as large as the oldest pending one; else 4 cpus, 16 GiB and a GPU,
-    room for several."""
+    """A session ends on one agent with GPUs after another, and the agent is filled again.
+    ``exact``: the session was as large as the oldest pending one; otherwise it had 4 cpus, 16 GiB
+    and a GPU, which is room for several."""
     snapshot = world("none fits", pending, agents)
     planner = IncrementalPlanner("g", POLICY)
     planner.update_agents(snapshot.agents)
@@ -221,8 +221,8 @@ def one_owner(pending: int, agents: int) -> dict[str, float]:
 
 
 def preemption(pending: int, agents: int) -> dict[str, float]:
-    """All agents are full of sessions without a known end: those of lower priority may be stopped,
-    or none may."""
+    """All agents are full of sessions without a known end; either those of lower priority may be
+    stopped, or none."""
     snapshot = world("none fits", pending, agents)
     policy = Policy(preemption=Preemption())
     found = {}

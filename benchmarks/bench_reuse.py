@@ -1,4 +1,4 @@
-"""Requests that repeat: how many are decided a second, at their submission.
+"""Repeated requests: how many are decided per second at submission.
 
     python benchmarks/bench_reuse.py [--n 3000] [--rounds 3]
 

@@ -1,10 +1,9 @@
-"""Size of the database by what is kept: rows and bytes of each table for a session that has ended.
+"""Size of the database: rows and bytes in each table for a session that has ended.
 
     python benchmarks/bench_rows.py [--sessions 1000] [--rate 50]
 
-A durable Postgres, a manager and simulated agents; each session asks for a GPU, a CPU and memory,
-and runs for 50 to 500 ms. Sizes include indexes, and are those of tables that were vacuumed before
-and after.
+A durable Postgres, a manager and simulated agents; each session requests a GPU, a CPU and memory,
+and runs for 50 to 500 ms. Sizes include indexes; tables are vacuumed before and after.
 """
 
 from __future__ import annotations

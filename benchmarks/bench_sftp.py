@@ -1,10 +1,10 @@
-"""Throughput of SFTP at a proxy: what Moorage costs on top of asyncssh.
+"""SFTP throughput through a proxy: what Moorage costs on top of asyncssh.
 
     python benchmarks/bench_sftp.py [--mib 256] [--rounds 3]
 
-Starts `moorage up` with SSH at its proxy and an interactive session, and beside it a bare SFTP
-server of asyncssh in a process of its own. OpenSSH's `sftp` gets and puts the same file at both, in
-shuffled turns.
+Starts `moorage up` with SSH on its proxy and an interactive session, and a bare asyncssh SFTP
+server in a separate process. OpenSSH's `sftp` gets and puts the same file on both, in shuffled
+turns.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def bare_server(folder: Path, key: Path) -> AsyncIterator[tuple[int, int]]
 
 
 def transfer(port: int, key: Path, login: str, cipher: str, *, line: str) -> float:
-    """Seconds of a whole `sftp`, its login included."""
+    """Seconds for a whole `sftp` run, including its login."""
     pairs = {"Port": port, "IdentityFile": key, "Ciphers": cipher, "StrictHostKeyChecking": "no"}
     pairs |= {"UserKnownHostsFile": "/dev/null", "LogLevel": "ERROR", "BatchMode": "yes"}
     options = [part for name, value in pairs.items() for part in ("-o", f"{name}={value}")]
@@ -80,7 +80,7 @@ def transfer(port: int, key: Path, login: str, cipher: str, *, line: str) -> flo
 
 
 def read(pid: int, name: str) -> str:
-    """A file of a process; "" if it has ended."""
+    """A process's file in /proc; "" if the process has ended."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -96,7 +96,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def cpu_s(pids: list[int]) -> float:
-    """Of these processes, and of their children that have ended."""
+    """CPU time of these processes, and of their children that have ended."""
     ticks = 0
     for pid in pids:
         ticks += sum(map(int, read(pid, "stat").rpartition(")")[2].split()[11:15]))
@@ -104,7 +104,7 @@ def cpu_s(pids: list[int]) -> float:
 
 
 async def cpu_of(server: int) -> float:
-    """Of a server with its children, once no server of files is left."""
+    """CPU time of a server with its children, once no file server is left."""
     while any("common.sftp" in read(pid, "cmdline") for pid in descendants(server)):
         await asyncio.sleep(0.02)
     return cpu_s(descendants(server))

@@ -2,8 +2,8 @@
 bulk.
 
 A stub manager in this process gives orders to `moorage simulate` in another over real gRPC, and
-counts the reports. The stub stores nothing, so the simulator is measured. It must not be the
-bottleneck of a benchmark of the manager.
+counts the reports. The stub stores nothing, so that the simulator is what is measured. The
+simulator must not be the bottleneck in a benchmark of the manager.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class StoreWrites:
         takes = tuple(Allocation(slot, DeviceId(""), amount) for slot, amount in TAKES.items())
         places = [Place(session, kernel, 1, where[kernel], takes) for session, kernel in made]
 
-        # As a scheduling pass: many placements in one call.
+        # Like a scheduling pass: many placements in one call.
         passes = [places[i : i + 200] for i in range(0, n, 200)]
         seconds["place"] = await each(passes, lambda p: store.scheduling.place(p, self._term), 1)
         observations = [

@@ -1,8 +1,9 @@
-"""Benchmark of short commands: processor and wall time, beside docker and kubectl.
+"""Benchmark of short commands: processor and wall time, compared with docker and kubectl.
 
 The commands of each round run one after the other, so that other work on the machine is spread over
-all. ``ps`` asks a platform that this starts, with two sessions; ``docker ps`` a private engine,
-where this machine can run one. Bytecode is compiled before, as installation does.
+all of them. ``ps`` queries a platform that this program starts, with two sessions; ``docker ps``
+queries a private engine, if this machine can run one. Bytecode is compiled beforehand, as during
+installation.
 
     python benchmarks/cli_times.py [--rounds 11]
 """

@@ -1,4 +1,4 @@
-"""Cluster for benchmarks: Postgres, a manager and simulated agents, each a process of its own."""
+"""Cluster for benchmarks: Postgres, a manager and simulated agents, each in a separate process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STARTUP_S = 120.0
 class Cluster:
     """``pids``: of the managers (``manager``, ``manager 2``…), of Postgres' parent process, and of
     the fleet simulator. ``ports``: of the API of each manager; ``port`` is the first. ``start``:
-    starts the manager with this number, from 1, at its ports, again."""
+    restarts the manager with this number, from 1, on its ports."""
 
     dsn: str
     host: str
@@ -43,7 +43,7 @@ class Cluster:
     start: Callable[[int], object] = lambda _: None
 
     def caller(self, number: int = 0) -> Caller:
-        """To one of the managers in turn."""
+        """Sends it to one of the managers in turn."""
         ports = self.ports or (self.port,)
         return Caller(self.host, ports[number % len(ports)], self.key)
 
@@ -153,7 +153,7 @@ async def start_cluster(
 
 
 def _warnings(log: Path) -> Counter[str]:
-    """The messages of a log that are more than information, without what they are about."""
+    """The messages in a log above the level info, without their subjects."""
     return Counter(
         re.findall(r"(?m)\[(?:warning|error|critical) *\] (.*?)(?: +\w+=.*)?$", log.read_text())
     )

@@ -87,7 +87,7 @@ async def lists(cluster: Cluster, calls: int) -> dict[str, float]:
 
 
 async def fill(cluster: Cluster, live: int, past: int) -> None:
-    """Sessions that run, some that fit nowhere, many that have ended, and a year of history."""
+    """Running sessions, some that fit nowhere, many that have ended, and a year of history."""
     import asyncpg
 
     from bench_full_table import FINISHED
@@ -115,8 +115,7 @@ async def fill(cluster: Cluster, live: int, past: int) -> None:
 
 
 async def consoles(cluster: Cluster) -> float:
-    """Cores that the manager uses while so many consoles follow its events, beyond those without
-    them."""
+    """Additional cores that the manager uses while this many consoles follow its events."""
     import aiohttp
 
     async def used() -> float:

@@ -1,8 +1,8 @@
 """Benchmark of nodes that only dial out: time to first token and throughput, against the same
 engine reached directly.
 
-A proxy's data plane, an agent's dial-out client and an engine run as processes of their own, as
-daemons run. Both ways are measured in one run, in shuffled turns.
+A proxy's data plane, an agent's dial-out client and an engine run in separate processes, as daemons
+do. Both ways are measured in one run, in shuffled turns.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ CHUNK = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
 
 
 async def engine() -> None:
-    """Answers ``{"bytes": n}`` with so many, ``{"events": n}`` with a stream of so many small
-    events."""
+    """Answers ``{"bytes": n}`` with that many bytes, and ``{"events": n}`` with a stream of that
+    many small events."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -128,7 +128,7 @@ def say(*numbers: int) -> None:
 
 
 class Process:
-    """This file in another role. ``numbers``: what it says once it is ready."""
+    """This file in another role. ``numbers``: the numbers that it prints once it is ready."""
 
     def __init__(self, *role: object) -> None:
         command = [sys.executable, __file__, "--role", *map(str, role)]
@@ -219,7 +219,8 @@ async def measure(
     rng.shuffle(turns)
     for way, kind in turns:
         if kind in ("first", "fresh"):
-            # One that ends its connection first, so that the next needs a new one to the engine.
+            # A request that first ends its connection, so that the next needs a new one to the
+            # engine.
             await client.ask(way, events=1, close=kind == "fresh")
             for _ in range(40):
                 first, _, _ = await client.ask(way, events=1, close=kind == "fresh")

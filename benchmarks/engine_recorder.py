@@ -64,7 +64,7 @@ class EngineRecorder:
 
 @asynccontextmanager
 async def recording(engine: Path, socket: Path) -> AsyncIterator[EngineRecorder]:
-    """``socket``: given to the agent in place of the socket of the engine."""
+    """``socket``: given to the agent instead of the engine's socket."""
     recorder = EngineRecorder()
     server = await asyncio.start_unix_server(lambda r, w: recorder.relay(r, w, engine), str(socket))
     try:

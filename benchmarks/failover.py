@@ -2,9 +2,9 @@
 proxy, an agent or Postgres fails.
 
 Two managers on one durable Postgres, simulated agents for batch sessions, and an agent with a model
-behind two proxies. Sessions are created 20 times a second through a manager that stays, and chat
-requests are sent as often to a proxy that stays. A round's result is the longest time between two
-placements after its fault, which is 0.05 s and more without one.
+behind two proxies. Sessions are created 20 times per second through a manager that stays up, and
+chat requests are sent as often to a proxy that stays up. A round's result is the longest time
+between two placements after its fault, which is 0.05 s and more without one.
 
     python benchmarks/failover.py --rounds 5 --json results/failover.json
 """
@@ -40,9 +40,9 @@ STOPPED_S = 6.0
 SESSION = json.dumps({"command": ["true"], "resources": {"cpu": 0.1}, "runtime": "fake"}).encode()
 CHAT = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
 SETTINGS = {"max_connections": "120"}  # 40 for a manager
-# Of the leader; then of others.
+# Faults of the leader, then of others.
 FAULTS = ("kill -9", "SIGTERM", "SIGSTOP", "Postgres restart", "other manager", "proxy", "agents")
-# Seconds without placement that are allowed, at most.
+# Maximum number of seconds without placement.
 GOALS = {"SIGTERM": 0.3} | dict.fromkeys(("kill -9", "other manager", "proxy", "agents"), 3.0)
 
 
@@ -103,7 +103,7 @@ class Site:
         )
 
     async def is_settled(self) -> bool:
-        """Both managers are there, one leads, and every agent is connected."""
+        """Both managers are up, one leads, and every agent is connected."""
         rows = await self.sql(
             "SELECT (SELECT count(*) FROM managers) AS managers, (SELECT count(*) FROM agents "
             "WHERE status = 'ALIVE' AND manager IN (SELECT id FROM managers) "

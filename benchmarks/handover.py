@@ -1,5 +1,5 @@
-"""Handover of a model at the walltime of its job, for ``hpc.py``: a platform of processes, and the
-test server with a cluster that runs programs."""
+"""Handover of a model at its job's walltime, for ``hpc.py``: a platform of processes, and the test
+server with a cluster that runs programs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def _measure(
     await client.endpoints.create(_endpoint())
 
     async def ready(count: int) -> bool:
-        """Whether so many replicas are ready, or were and leave or have left."""
+        """Whether this many replicas are ready, or were ready and are leaving or have left."""
         seen = (Status.RUNNING, Status.TERMINATING, Status.TERMINATED)
         return (
             sum(one.status in seen for one in (await client.endpoints.get("m")).sessions) >= count

@@ -1,17 +1,16 @@
-"""Benchmark of models on a supercomputer, over the test server: the relay, and the calls of the
-runtime.
+"""Benchmark of models on a supercomputer, with the test server: the relay, and the runtime's calls.
 
     python benchmarks/hpc.py [--n 200] [--streams 50] [--jobs 500] [--minutes 3] [--check]
     python benchmarks/hpc.py --handover [--walltime 180] [--rate 20] [--check]
 
 Relay: three ways to the same small engine, in turn: directly, through the server's own stream call,
-and through the relay of the agent and the one in the job. Each program has a process of its own.
+and through the relay of the agent and the one in the job. Each program has its own process.
 
 Sync: one pass of the runtime over all jobs of an account. Calls: HEAppE calls of a runtime with its
 default intervals, with 1 and 50 models whose health an agent checks, in real time.
 
 Handover: a platform of real processes serves a model at a constant rate until a second job has
-replaced the first at its walltime. Overlap is the time for which both jobs run.
+replaced the first at its walltime. Overlap is the time during which both jobs run.
 """
 
 from __future__ import annotations
@@ -53,11 +52,12 @@ ENGINE = f"env PYTHONPATH={ROOT} {sys.executable} -m tests.heappe.engine"
 IN_JOB = f"{sys.executable} {ROOT}/deploy/heappe/moorage_job.py progress.txt"
 HOST = "127.0.0.1"
 WAYS = ("direct", "server", "relay")
-# Goals: what the relay adds to the server's own time to first token; one sync of all jobs.
+# Goals for the time that the relay adds to the server's own time to first token, and for one sync
+# of all jobs.
 ADDED_MS = 5.0
 SYNC_S = 1.0
 SYNC_CPU_MS = 100.0
-# How much longer than the new job loads both jobs may run.
+# How much longer than the new job's loading time both jobs may run.
 OVERLAP_S = 60.0
 SETTLE_S = 15.0
 
@@ -121,7 +121,7 @@ class Paths:
     session: aiohttp.ClientSession
 
     async def stream(self, way: str, asked: dict[str, Any]) -> tuple[float, int, int]:
-        """Seconds to the first piece; pieces; events."""
+        """Seconds to the first piece, number of pieces, and number of events."""
         began = time.perf_counter()
         first = 0.0
         pieces = 0

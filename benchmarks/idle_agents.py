@@ -3,9 +3,9 @@ their number.
 
     python benchmarks/idle_agents.py [--agents 1000 10000] [--seconds 30]
 
-A manager with a durable Postgres, and `moorage simulate` with that many agents, each with a
-connection of its own; they take turns, and nothing happens. The interval of the heartbeats adapts
-to the number of agents, so the first half minute after they have connected is left out.
+A manager with a durable Postgres, and `moorage simulate` with that many agents, each with its own
+connection; they take turns, and nothing happens. The interval of the heartbeats adapts to the
+number of agents, so the first half minute after they have connected is left out.
 """
 
 from __future__ import annotations

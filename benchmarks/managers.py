@@ -1,13 +1,13 @@
-"""Three managers against one on the same cores: CPU per session, and what idle agents over three
-cost.
+"""Three managers compared with one on the same cores: CPU per session, and the cost of idle agents
+with three managers.
 
     python benchmarks/managers.py [--rate 50] [--seconds 15] [--agents 200] [--rounds 2] [--idle
     3000]
 
-A durable Postgres, the managers, `moorage simulate` and the load are processes of their own. One
-manager and three take turns; requests go to the managers in turn. CPU is that of all managers and
-of Postgres. Then ``--idle`` agents over three managers, each with a connection of its own; nothing
-happens. What the loss of a process costs is measured by failover.py.
+A durable Postgres, the managers, `moorage simulate` and the load generator are separate processes.
+One manager and three take turns; requests go to the managers in turn. CPU is that of all managers
+and of Postgres. Then ``--idle`` agents connect to three managers, each with its own connection, and
+nothing happens. failover.py measures the cost of losing a process.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Measurement tools of the benchmarks: machine description, CPU and memory of processes, quantiles,
-an HTTP client."""
+"""Measurement tools for the benchmarks: machine description, CPU and memory of processes,
+quantiles, an HTTP client."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def machine_line(found: dict[str, Any]) -> str:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of all threads of a process, from the scheduler's statistics in nanoseconds. 0:
-    it has ended, as connections and maintenance of Postgres do at any time."""
+    """CPU seconds of all threads of a process, from the scheduler's statistics in nanoseconds. 0 if
+    it has ended, as Postgres' connection and maintenance processes may do at any time."""
     total = 0
     for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
         try:
@@ -64,13 +64,13 @@ def family(pid: int) -> list[int]:
 
 
 def pss_mb(pid: int) -> float:
-    """Proportional set size in MiB: a page that n processes share counts 1/n."""
+    """Proportional set size in MiB: a page shared by n processes counts as 1/n."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(text.partition("\nPss:")[2].split()[0]) / 1024
 
 
 def rss_mb(pid: int, field: str = "VmRSS") -> float:
-    """Resident memory in MiB. ``RssAnon`` excludes pages of files, which processes share."""
+    """Resident memory in MiB. ``RssAnon`` excludes file pages, which processes share."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) / 1024
@@ -93,8 +93,8 @@ def median(values: Sequence[float]) -> float:
 
 
 class Caller:
-    """HTTP/1.1 client with one persistent connection. Cheap, so that it uses less CPU than the
-    server under load."""
+    """HTTP/1.1 client with one persistent connection. It is cheap, so that it uses less CPU than
+    the server under load."""
 
     def __init__(self, host: str, port: int, key: str) -> None:
         self._host = host

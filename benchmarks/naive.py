@@ -145,7 +145,7 @@ class Naive:
         await self.move(c, session, 4, "RUNNING", new="TERMINATED")
 
     async def lives(self, seconds: float, connections: int = 8) -> dict[str, Any]:
-        """Run complete sessions for so many seconds. Returns sessions per second, and CPU µs per
+        """Run complete sessions for this many seconds. Returns sessions per second, and CPU µs per
         session of the client and of Postgres."""
         pool = [await asyncpg.connect(self._dsn) for _ in range(connections)]
         await self.prepare(pool[0])

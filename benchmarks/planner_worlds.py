@@ -168,8 +168,8 @@ void scan(int64_t *free, const int64_t *asked, const int8_t *gpu, int32_t *chose
 
 
 class CScan:
-    """The same in C, compiled on this machine: the limit of examining every agent. False: no
-    compiler."""
+    """The same in C, compiled on this machine: the limit of examining every agent. False if there
+    is no compiler."""
 
     def __init__(self) -> None:
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -118,8 +118,8 @@ class Job:
         timer.start()
 
     def watch_directory(self, claims):
-        """Holds until a later job runs there, or the directory has been deleted. Its agent has then
-        given up this job, which the site considers ended."""
+        """Watch the directory until a later job runs there or it has been deleted. Its agent has
+        then given up this job, which the site considers ended."""
         missed = 0
         while missed < MISSED and not claims.is_superseded():
             time.sleep(WATCH_S)
@@ -334,7 +334,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 def is_deleted(directory):
-    """Not while its file system is away."""
+    """Whether the directory was deleted; false while its file system is away."""
     try:
         os.stat(directory)
     except FileNotFoundError:

@@ -74,12 +74,13 @@ def choose(
     *,
     budget_core_s: float = float("inf"),
 ) -> list[ChosenStep]:
-    """Return the steps of this tier for a change of the paths ``changed`` at commit ``number``.
+    """Return the steps of this tier for a change to the paths ``changed`` at commit ``number``.
 
-    ``budget_core_s`` is what the gate may take, in seconds of one core. The smoke cases and what is
-    in turn (two integrations, one step of kind ``turn``) always run; those whose files changed run
-    while they fit, the cheapest first, so that a change of everything is not judged for an hour.
-    What does not fit keeps its smoke case and says so in its reason: ``make full`` runs it.
+    ``budget_core_s`` is the time that the gate may take, in seconds of one core. The smoke cases
+    and the steps whose turn it is (two integrations, one step of kind ``turn``) always run. Steps
+    whose files have changed run as long as they fit, the cheapest first, so that judging a change
+    to everything does not take an hour. A step that does not fit keeps its smoke case and reports
+    this in its reason; ``make full`` runs it.
     """
     turns = in_turn(names_in_turn(steps), number)
     turns += in_turn(names_in_turn(steps, Kind.TURN), number, count=1)
