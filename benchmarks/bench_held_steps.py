@@ -1,4 +1,4 @@
-"""What pipeline steps that are still waiting cost the scheduler.
+"""Scheduling cost of pipeline steps that are still waiting.
 
     python benchmarks/bench_held_steps.py [--steps 10000] [--seconds 10] [--rate 10]
 

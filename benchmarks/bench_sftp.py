@@ -80,7 +80,7 @@ def transfer(port: int, key: Path, login: str, cipher: str, *, line: str) -> flo
 
 
 def read(pid: int, name: str) -> str:
-    """A process's file in /proc; "" if the process has ended."""
+    """A process's file in /proc, or "" if the process has ended."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,17 +1,18 @@
-"""The proxy against its peers, all on one core, before one upstream that is no bottleneck.
+"""The proxy compared with its peers, all on one core, in front of one upstream that is not a
+bottleneck.
 
     python benchmarks/proxy.py [--only json streams latency memory routes] [--peers litellm]
     [--check] python benchmarks/proxy.py --soak 3600 [--per-s 80]
 
 Starts Postgres, a manager, an agent with the upstream as its kernel, a proxy with all features on,
 and the peers that are installed: nginx, HAProxy, a relay on aiohttp, and with ``--peers`` those
-from PyPI (``--install`` installs them in environments of their own). They all run; in each round
-they take turns in a shuffled order. Ratios are taken within a round; the table has their medians.
-Load, upstream and manager are on the other cores: with two cores, these share one.
+from PyPI (``--install`` installs them in separate environments). They all run; in each round they
+take turns in a shuffled order. Ratios are taken within a round; the table has their medians. Load,
+upstream and manager are on the other cores; with two cores, they share one.
 
 CPU per request comes from the scheduler's statistics of the proxy's processes, so that it hardly
-depends on what else the machine does. Requests per second mean something where the proxy's core was
-full.
+depends on what else the machine does. Requests per second are meaningful only if the proxy's core
+was full.
 """
 
 from __future__ import annotations

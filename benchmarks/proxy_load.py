@@ -71,7 +71,8 @@ async def connect(address: Address) -> Asker:
 async def flood(
     address: Address, body: bytes, key: str, connections: int, *, seconds: float
 ) -> tuple[int, int]:
-    """As many requests as possible: how many were answered with 200, and how many failed."""
+    """Sends as many requests as possible, and counts those answered with 200 and those that
+    failed."""
     if wrk := shutil.which("wrk"):
         return await asyncio.to_thread(
             _wrk, wrk, address, body, key, connections=connections, seconds=seconds
@@ -137,7 +138,7 @@ def _wrk(
 
 @dataclass
 class Streams:
-    """Open streams. ``tokens`` and ``transit_ns``: of those that arrived since ``begin``."""
+    """Open streams. ``tokens`` and ``transit_ns`` cover the tokens that arrived since ``begin``."""
 
     streams: list[asyncio.Transport] = field(default_factory=list)
     lost: int = 0

@@ -1,12 +1,12 @@
-"""The request path of the proxy without sockets: microseconds of CPU a request, by what the request
-needs.
+"""The proxy's request path without sockets: microseconds of CPU per request, depending on what the
+request needs.
 
     python benchmarks/proxy_path.py [CASE ...] PYTHONPATH=build/compiled/packages python
     benchmarks/proxy_path.py     # what `tools/compiled` has built
 
-The connections of the asyncio plane get the bytes of a chat and of its answer from here, and write
-into nothing. Cases take turns; each has the least of its turns, which other work on the machine
-hardly changes.
+The asyncio plane's connections get the bytes of a chat and its answer from here, and their output
+is discarded. Cases take turns; the result of each is the minimum over its turns, which other work
+on the machine hardly changes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ SAMPLERS: dict[str, Sampler] = {
 
 
 class Nowhere:
-    """A transport that loses what is written."""
+    """A transport that discards everything written to it."""
 
     def __init__(self) -> None:
         self.write_count = 0
@@ -120,10 +120,11 @@ class Nowhere:
 
 
 class Path:
-    """A plane with one connection of a client, and an idle one to each replica."""
+    """A plane with one client connection, and an idle connection to each replica."""
 
     def __init__(self, route: ModelRoute, ask: bytes, sampler: Sampler | None = None) -> None:
-        """``sampler``: of its traces, which no collector takes; None: it has none."""
+        """``sampler``: the sampler for its traces, which no collector receives; None for no
+        traces."""
         clock = SystemClock()
         settings = ProxySettings()
         metrics = ProxyMetrics()

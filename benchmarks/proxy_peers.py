@@ -1,4 +1,4 @@
-"""Proxies of the proxy benchmark: Moorage with its manager, and its peers, all before the same
+"""Proxies in the proxy benchmark: Moorage with its manager, and its peers, all in front of the same
 upstream.
 
 Peers that are not installed are skipped. Every proxy runs on one core, everything else on the
@@ -31,7 +31,7 @@ CHAT = (
 )
 ALWAYS = ("direct", "nginx", "haproxy", "aiohttp", "moorage")
 VARIANTS = ("moorage-2", "moorage-compiled", "moorage-compiled-2")
-# From PyPI, each in an environment of its own; they take minutes to install.
+# From PyPI, each in a separate environment; they take minutes to install.
 FROM_PYPI = {"litellm": "litellm[proxy]", "vllm-router": "vllm-router"}
 VENVS = HERE.parent / ".venv-peers"
 COMPILED = HERE.parent / "build" / "compiled" / "packages"  # tools/compiled
@@ -81,8 +81,8 @@ backend b
 
 @dataclass
 class Proxy:
-    """A running proxy. ``pid`` 0: none, the upstream itself. ``internal``: port of Moorage's
-    metrics."""
+    """A running proxy. ``pid`` is 0 for the upstream itself, without a proxy. ``internal``: port of
+    Moorage's metrics."""
 
     name: str
     port: int
@@ -102,7 +102,7 @@ class Proxy:
 def running(
     log: Path, *command: str, env: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process on the core of the proxies, stopped at the end."""
+    """A process on the proxies' core, stopped at the end."""
     with log.open("ab") as out:
         pinned = ["taskset", "--cpu-list", ",".join(map(str, PROXY_CORE)), *command]
         process = subprocess.Popen(pinned, stdout=out, stderr=out, env=env)
@@ -119,7 +119,7 @@ def running(
 
 
 def command_line(name: str, port: int, upstream: int, home: Path) -> tuple[str, ...] | str:
-    """Command of a peer; if it is not installed, why."""
+    """A peer's command or, if it is not installed, the reason."""
     if name == "aiohttp":
         return sys.executable, str(HERE / "proxy_relay.py"), str(port), str(upstream)
 
@@ -168,7 +168,7 @@ def command_line(name: str, port: int, upstream: int, home: Path) -> tuple[str, 
 
 
 def install(name: str) -> None:
-    """A peer from PyPI, in an environment of its own."""
+    """A peer from PyPI, in a separate environment."""
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENVS / name)], check=True)
     pip = VENVS / name / "bin" / "pip"
     subprocess.run([str(pip), "install", "--quiet", FROM_PYPI[name]], check=True)
@@ -222,7 +222,7 @@ class Site:
         self.upstream = next(iter(self.kernels().values()))
 
     def kernels(self) -> dict[int, int]:
-        """Ports of the replicas that live, by process id."""
+        """Ports of the live replicas, by process id."""
         pairs = (
             path.read_text().split() for path in self.engines.glob("[0-9]*") if not path.suffix
         )
@@ -294,7 +294,7 @@ async def site(replicas: int = 1) -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def proxies(site: Site, names: list[str]) -> AsyncIterator[dict[str, Proxy]]:
-    """All of ``names`` that can be had, running side by side."""
+    """All of ``names`` that are available, running side by side."""
     async with AsyncExitStack() as stack:
         found: dict[str, Proxy] = {}
         for name in names:
@@ -325,8 +325,8 @@ async def proxies(site: Site, names: list[str]) -> AsyncIterator[dict[str, Proxy
 
 def _variant(name: str) -> dict[str, str] | str:
     """Settings of ``moorage`` and its variants: ``-simple`` is the other plane, ``-2`` has two
-    workers, ``-compiled`` runs what ``tools/compiled`` has built. If there is no such variant,
-    why."""
+    workers, ``-compiled`` runs the code built by ``tools/compiled``. If there is no such variant,
+    returns the reason."""
     found: dict[str, str] = {}
     for variant in name.split("-")[1:]:
         if variant == "compiled":

@@ -1,5 +1,5 @@
-"""Peer of the proxy benchmark: a relay on aiohttp as fast as aiohttp goes, without any feature of a
-proxy.
+"""Peer in the proxy benchmark: an aiohttp relay that is as fast as aiohttp allows, without any
+proxy features.
 
 proxy_relay.py LISTEN_PORT UPSTREAM_PORT
 """

@@ -1,5 +1,6 @@
-"""Soak of the proxy: clients that come, ask, stream and leave at any time, and replicas that fail
-and are killed, for as long as wanted. Memory, descriptors and in-flight counts must stay flat."""
+"""Soak of the proxy: clients that connect, send requests, stream and leave at any time, and
+replicas that fail and are killed, for any length of time. Memory, descriptors and in-flight counts
+must stay flat."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ MAX_DESCRIPTORS = 30
 async def client(
     proxy: Proxy, counts: dict[str, int], per_s: float, stopping: asyncio.Event
 ) -> None:
-    """Asks on one connection after the other, and leaves as it likes. ``per_s``: 0, as often as it
-    can."""
+    """Sends requests on one connection after another, and leaves at random. ``per_s``: 0 means as
+    often as possible."""
     while not stopping.is_set():
         try:
             async with asyncio.timeout(30):
@@ -112,7 +113,7 @@ def _counts_requests(line: str) -> bool:
 
 
 async def soak(seconds: float, per_s: float) -> dict[str, Any]:
-    """``per_s``: requests of all clients; 0: as many as they can."""
+    """``per_s``: requests of all clients; 0 means as many as possible."""
     async with site(REPLICAS) as started, proxies(started, ["moorage"]) as running:
         proxy = running["moorage"]
         counts = dict[str, int]()

@@ -7,7 +7,7 @@ from typing import Any
 from measuring import median
 
 NGINX = "nginx"
-# Ratios to nginx, and shares, that the proxy is to reach (docs: benchmarks/RESULTS.md).
+# Ratios to nginx, and shares, that the proxy should reach (see benchmarks/RESULTS.md).
 GOALS = {
     "json": 1.5,
     "per_s": 0.6,
@@ -32,7 +32,7 @@ def ratio(part: dict[str, Any], name: str, key: str, base: str = NGINX) -> float
 
 
 def added_ms(part: dict[str, Any], name: str) -> float:
-    """What a proxy adds to the median latency of the upstream."""
+    """The latency that a proxy adds to the upstream's median."""
     pairs = zip(values(part[name], "p50"), values(part["direct"], "p50"), strict=False)
     return median([own - direct for own, direct in pairs])
 
@@ -112,8 +112,8 @@ def _latency(part: dict[str, Any]) -> str:
 
 
 def check(result: dict[str, Any]) -> list[str]:
-    """What misses its goal by more than twice. Where nginx is not installed, aiohttp stands for it:
-    a bare relay on it costs twelve to fourteen nginxes."""
+    """Results that miss their goal by more than a factor of two. If nginx is not installed, aiohttp
+    takes its place: a bare aiohttp relay costs twelve to fourteen times as much as nginx."""
     found: list[str] = []
 
     def expect(what: str, value: float, limit: float) -> None:

@@ -1,10 +1,10 @@
-"""Upstream of the proxy benchmark: an engine that is no bottleneck, on asyncio protocols.
+"""Upstream of the proxy benchmark: an engine on asyncio protocols that is not a bottleneck.
 
     proxy_upstream.py PORT FILE [HOST]
 
 Writes its process id and port into FILE (a directory: into a file of its own there). Answers a chat
 with a short completion, or with a token each ``interval_ms`` until the client leaves, if its body
-has ``"stream":true``. A token carries the time at which it was made, in nanoseconds of the
+has ``"stream":true``. A token contains the time at which it was created, in nanoseconds of the
 monotonic clock. A body with ``"fault":"die"`` ends its stream in the middle, one with
 ``"fault":"drop"`` gets no response.
 """
@@ -54,7 +54,8 @@ TOKEN_BYTES = len(BEFORE) + 20 + len(AFTER)
 BEFORE = b"%x\r\n" % TOKEN_BYTES + BEFORE
 AFTER = AFTER + b"\r\n"
 INTERVAL = re.compile(rb'"interval_ms": ?(\d+)')
-# What a client has not taken by then is not made: it could not arrive in time anyway.
+# Tokens that a client has not received by then are not created, because they could not arrive in
+# time anyway.
 _HELD_BYTES = 65_536
 
 

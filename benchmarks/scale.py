@@ -1,14 +1,14 @@
-"""Cost of the manager by the size of what it manages: it must grow with what changes, not with what
-exists.
+"""The manager's cost by the size of the installation: it must grow with the changes, not with the
+number of existing objects.
 
     python benchmarks/scale.py [--only sessions endpoints] [--sessions 30000 300000] [--check]
 
-Each case builds databases that differ tenfold in one dimension, on a Postgres of its own, and does
-the same in all of them by turns: an iteration of every loop while nothing changes, a scheduling
-pass that starts nothing, a change of the routes, a report of one change. Costs are CPU time of this
-process and of Postgres, so that they hardly depend on what else the machine does. Prints a table
-with the ratios of the two largest sizes, and writes JSON. The smallest size shows where a cost ends
-to grow: loops look at chunks of constant size, which a small database does not fill.
+Each case builds databases that differ tenfold in one dimension, on a separate Postgres, and does
+the same in each of them in turn: an iteration of every loop while nothing changes, a scheduling
+pass that starts nothing, a route change, and a report with one change. Costs are the CPU time of
+this process and of Postgres, so they hardly depend on other work on the machine. Prints a table
+with the ratios of the two largest sizes, and writes JSON. The smallest size shows where a cost
+stops growing: loops examine chunks of constant size, which a small database does not fill.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from scale_meter import Case, Meter
 HERE = Path(__file__).parent
 GOAL_RATIO = 1.5
 CHECKED_RATIO = 3.0
-# What costs less than this at the larger size is noise beside the fixed costs of a loop.
+# A cost below this at the larger size is noise compared with a loop's fixed costs.
 NOISE_MS = 0.5
 CHECKED_NOISE_MS = 5.0
 BLOCKED_MS = 50.0
 CHECKED_BLOCKED_MS = 250.0
-# Without them a background worker would add its cost to whichever step it met.
+# Otherwise a background worker would add its cost to whichever step is running.
 SETTINGS = {
     "autovacuum": "off",
     "max_wal_size": "8GB",
@@ -69,7 +69,7 @@ CASES: dict[str, Case] = {
 @dataclass(frozen=True)
 class Row:
     """Medians over the rounds: milliseconds of CPU by size (``unit``: per step, or per second of
-    idleness), and for how long the event loop was blocked at most."""
+    idleness), and the longest time for which the event loop was blocked."""
 
     case: str
     step: str
@@ -91,7 +91,7 @@ class Row:
 
 @asynccontextmanager
 async def database(postgres: EmbeddedPostgres, name: str) -> AsyncIterator[str]:
-    """The DSN of a new migrated database."""
+    """The DSN of a new, migrated database."""
     admin = await asyncpg.connect(postgres.dsn)
     try:
         await admin.execute(f'CREATE DATABASE "{name}"')

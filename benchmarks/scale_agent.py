@@ -1,4 +1,4 @@
-"""An agent in the scale benchmark: what one change and an idle tick cost, by the number of its
+"""An agent in the scale benchmark: the cost of one change and of an idle tick, by the number of its
 kernels.
 
 A real kernel manager with its checkpoint on disk, a usage sampler and the agent's end of the link.
@@ -66,7 +66,7 @@ class NoDevices:
 
 
 class Agent:
-    """``size`` kernels that run."""
+    """``size`` running kernels."""
 
     def __init__(self, dsn: str, size: int) -> None:
         self._size = size
@@ -168,7 +168,7 @@ class Agent:
         while gone in active or new.kernel_id not in active:
             await asyncio.sleep(0.002)
 
-        await asyncio.sleep(0.03)  # until what remains of the other is removed
+        await asyncio.sleep(0.03)  # until the remains of the other one are removed
 
 
 CASES = {

@@ -1,5 +1,5 @@
 """Whole managers in the scale benchmark: CPU of an idle leader and of another manager, with their
-backends."""
+Postgres backends."""
 
 from __future__ import annotations
 

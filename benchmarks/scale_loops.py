@@ -1,8 +1,8 @@
 """Loops of a manager in the scale benchmark: all iterations of an idle minute, and those after one
 change.
 
-The loops run in this process, by a clock that skips the time between two iterations. A minute of
-idleness therefore takes as long as the work in it, and what is done once a minute is part of it.
+The loops run in this process, by a clock that skips the time between two iterations. An idle minute
+therefore takes as long as the work in it, including the work that is done once per minute.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NEVER_S = 1e6
 
 
 class SkippingClock(SystemClock):
-    """Its monotonic time skips what nobody uses. It is never slower than that of the database."""
+    """Its monotonic time skips unused intervals. It is never slower than the database's."""
 
     def __init__(self) -> None:
         self._ahead_s = -super().monotonic()
@@ -123,8 +123,8 @@ class Loops:
         return self
 
     async def _end_election(self) -> None:
-        """Look at everything once, as a new leader does at once. The lease may have expired while
-        other sizes were measured, and what follows is no idleness."""
+        """Examine everything once, as a new leader does immediately. The lease may have expired
+        while other sizes were measured, and the work that follows is not part of idling."""
         world = self._world
         term = self.leader.term
         await self.leader.run_once()
@@ -147,7 +147,7 @@ class Loops:
         await self.idle(meter, IDLE_S)
 
     async def idle(self, meter: Steps, seconds: float) -> None:
-        """So many seconds of idleness, each loop at its interval."""
+        """This many idle seconds, with each loop at its interval."""
         start = self.clock.monotonic()
         due: list[tuple[float, int, Loop]] = [
             (start, n, loop) for n, loop in enumerate(self._loops)
@@ -175,7 +175,7 @@ class Loops:
 
 
 class Sessions(Loops):
-    """By the number of sessions that run."""
+    """By the number of running sessions."""
 
     def __init__(self, dsn: str, size: int) -> None:
         super().__init__(dsn, World(running=size))
@@ -224,7 +224,7 @@ class Endpoints(Loops):
             )
 
     async def _notice(self) -> None:
-        """The replica controller has created it."""
+        """Does nothing, because the replica controller has created the replica."""
 
     async def _stop_replica(self) -> None:
         self._next += 1
@@ -251,8 +251,8 @@ class Waiting(Loops):
 
 
 class Pending(Loops):
-    """By the number of sessions that wait, on agents without free capacity. A few of them name
-    theirs."""
+    """By the number of waiting sessions, on agents without free capacity. A few of the sessions
+    name their agent."""
 
     def __init__(self, dsn: str, size: int) -> None:
         super().__init__(dsn, World(pending=size, running=2_000, full=True, named=3))
@@ -277,7 +277,7 @@ class Pending(Loops):
 
 
 class Quotas(Loops):
-    """By the number of sessions that run, while quotas hold back others."""
+    """By the number of running sessions, while quotas hold back others."""
 
     def __init__(self, dsn: str, size: int) -> None:
         super().__init__(dsn, World(pending=100, running=size, quotas=True))

@@ -23,7 +23,7 @@ class Steps(Protocol):
 
 
 class Subject(Protocol):
-    """What a case does at one size. Entering it fills the database."""
+    """One case at one size. Entering it fills the database."""
 
     async def __aenter__(self) -> object: ...
     async def __aexit__(self, *exc: object) -> None: ...
@@ -59,7 +59,7 @@ class Meter:
         self.blocked_ms: dict[str, float] = {}
 
     def _find_backends(self) -> None:
-        """Postgres' processes, each of one thread. Those that start later are found at the next
+        """Postgres' processes, each with one thread. Those that start later are found in the next
         round."""
         found = set(family(self._postgres))
         for pid in self._statistics.keys() - found:
@@ -79,8 +79,8 @@ class Meter:
 
     @contextmanager
     def step(self, name: str, *, of_s: float | None = None) -> Iterator[None]:
-        """Add the CPU time of what is done within to step ``name``. ``of_s``: the result is the sum
-        of the round per so many seconds; otherwise it is the median per call."""
+        """Add the CPU time spent inside the context to step ``name``. With ``of_s``, the result is
+        the round's sum per that many seconds; otherwise it is the median per call."""
         if of_s is not None:
             self._per[name] = of_s
 
@@ -91,7 +91,7 @@ class Meter:
             yield
         finally:
             own = time.process_time() - own
-            time.sleep(0.0005)  # until the backends have come to rest, and their time is counted
+            time.sleep(0.0005)  # until the backends are idle, and their time has been counted
             self._step = ""
             self._current[name].append(own + self._postgres_s() - postgres)
 

@@ -1,5 +1,5 @@
-"""Reports in the scale benchmark: the cost of a report of one change, by the number of kernels of
-its agent.
+"""Reports in the scale benchmark: the cost of a report with one change, by the number of the
+agent's kernels.
 
 The manager's end of the agent link, from the message to the commit in Postgres; the agent's end is
 measured in ``scale_agent``.
@@ -27,7 +27,7 @@ from scale_meter import Case, Meter
 
 REPORTS = 20  # per round
 
-# Kernels that pull their image: each progress text is a change that is written.
+# Kernels that pull their image. Each progress text is a change that is written.
 INSERT = (
     "INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by, owner) "
     "SELECT md5('s' || $1 || n)::uuid, $1 || n, 'batch', 'PREPARING', 'default', 10, "

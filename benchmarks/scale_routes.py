@@ -1,4 +1,4 @@
-"""The proxy's end of the route feed in the scale benchmark: what one changed replica costs, by the
+"""The proxy's end of the route feed in the scale benchmark: the cost of one changed replica, by the
 number of endpoints with 20 replicas each. The manager's end is among the loops
 (``scale_loops``)."""
 

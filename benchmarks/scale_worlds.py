@@ -19,9 +19,9 @@ _SPEC = SessionSpec(name="scale", command=["sleep", "1000000"])
 
 @dataclass(frozen=True)
 class World:
-    """``full``: the agents have no capacity left, so that nothing that is pending can start.
-    ``quotas``: those of all users are used up. ``named``: so many of the pending sessions name
-    their agent. ``waiting``: so many replicas have no place yet."""
+    """``full``: the agents have no capacity left, so that no pending session can start. ``quotas``:
+    all users' quotas are used up. ``named``: how many of the pending sessions name their agent.
+    ``waiting``: how many replicas have no place yet."""
 
     agents: int = 100
     running: int = 0
@@ -58,7 +58,7 @@ INSERT INTO endpoint_revisions (endpoint_id, revision, spec, created_by, complet
 SELECT id, 1, (spec || serving) - 'name' - 'replicas' - 'autoscale' - 'rollout', created_by, now()
 FROM endpoints
 """
-# A proxy reports, and nobody has a request.
+# A proxy reports, and there are no requests.
 PROXY = """
 INSERT INTO proxy_reports (proxy_id, incarnation, routes_generation, at)
 VALUES ('proxy-1', 'i', 1, now() + interval '1 hour')
@@ -114,7 +114,7 @@ FROM generate_series(1, $1) n, (VALUES ('cpu', 1000), ('mem', 1073741824)) s(slo
      LATERAL (SELECT count(*) * s.amount AS used FROM kernels k
               WHERE k.agent_id = 'node-' || n AND k.status = 'RUNNING') u
 """
-# Every tenth is in backoff for another hour; every fourth has been told when it may start.
+# Every tenth is in backoff for another hour; every fourth has an estimate of when it may start.
 PENDING = """
 INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by, owner,
                       created_at, status_since, not_before)

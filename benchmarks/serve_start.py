@@ -1,10 +1,10 @@
-"""Start of a model on the disk: ``moorage serve`` against the engine by hand, both until the first
-token.
+"""Start of a model on disk: ``moorage serve`` compared with starting the engine by hand, both until
+the first token.
 
     python benchmarks/serve_start.py [--rounds 7] [--large] [--vllm .venv-vllm/bin/vllm]
 
-The engines are llama.cpp and, on the CPU with weights that it makes up, vLLM. The tiny model of the
-demo starts llama.cpp in less than a second, so what the command line costs weighs most; ``--large``
+The engines are llama.cpp and vLLM, the latter on the CPU with random weights. The demo's tiny model
+starts in llama.cpp in less than a second, so the cost of the command line weighs most; ``--large``
 adds a model of 650 MB, written for this run. Rounds alternate.
 """
 

@@ -1,11 +1,11 @@
-"""Agents that change their manager: how long it takes, and what the API shows meanwhile.
+"""Agents that change managers: how long it takes, and what the API shows in the meantime.
 
     python benchmarks/spread.py [--agents 10000] [--managers 3] [--rate 5]
 
-A durable Postgres, the managers and `moorage simulate`, each a process of its own. The last
-manager, which does not lead, is killed (SIGKILL): how long until all of its agents are connected to
-the others. Then it starts again: how long until it has its share. Sessions are created at the
-leader all the while; new terms of the lease are counted.
+A durable Postgres, the managers and `moorage simulate` run in separate processes. The last manager,
+which does not lead, is killed (SIGKILL), and the time until all its agents are connected to the
+others is measured. Then it starts again, and the time until it has its share is measured. During
+all this, sessions are created on the leader, and new terms of the lease are counted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROFILE = ("--start-time", "1ms..5ms", "--run-time", "50ms..500ms")
 
 
 async def by_manager(connection: Any) -> dict[str, int]:
-    """Agents of each manager that is there."""
+    """Number of agents of each manager that is up."""
     rows = await connection.fetch(
         "SELECT m.link, count(a.id) AS n FROM managers m LEFT JOIN agents a ON a.manager = m.id GROUP BY 1"
     )
@@ -45,7 +45,7 @@ async def by_manager(connection: Any) -> dict[str, int]:
 async def until(
     connection: Any, is_done: Callable[[Mapping[str, int]], bool], limit_s: float = 600.0
 ) -> float:
-    """Seconds until it is so; those of the limit if it is not."""
+    """Seconds until the condition holds, or the limit if it does not."""
     began = time.monotonic()
     while (passed := time.monotonic() - began) < limit_s:
         counts = await by_manager(connection)
@@ -58,7 +58,7 @@ async def until(
 
 
 class Probe:
-    """Creates sessions at the first manager, ``rate`` a second."""
+    """Creates sessions on the first manager, ``rate`` per second."""
 
     def __init__(self, cluster: Cluster, rate: float) -> None:
         self._caller = cluster.caller(0)

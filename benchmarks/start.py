@@ -4,8 +4,8 @@ rounds.
     python benchmarks/start.py [--rounds 20] [--kernels 50] [--runtimes process docker]
 
 Postgres (durable), a manager and an agent run as separate processes. The Docker Engine is the
-private engine of tests/containers (root on Linux). The baseline for ``docker`` is create and start
-of the same image with the same options through Docker's SDK, over an open connection; for
+private engine of tests/containers (root on Linux). The baseline for ``docker`` is creating and
+starting the same image with the same options through Docker's SDK, over an open connection; for
 ``process`` it is ``posix_spawn`` of the same program. Each round measures the baseline and Moorage
 in alternating order. Latencies of Moorage are from the request to the row RUNNING in the session
 history.
@@ -71,8 +71,8 @@ duration in seconds."""
 
 @dataclass
 class Node:
-    """An agent, its manager and its engine. ``socket``: of the recording proxy before the
-    engine."""
+    """An agent, its manager and its engine. ``socket``: the socket of the recording proxy in front
+    of the engine."""
 
     cluster: Cluster
     db: asyncpg.Connection
@@ -189,7 +189,7 @@ async def run_node() -> AsyncIterator[Node]:
         engine.start()
         import_python(engine.socket, folder)
 
-        # The requests of the agent pass through this process, which adds about 0.3 ms to each.
+        # The agent's requests pass through this process, which adds about 0.3 ms to each.
         async with (
             start_cluster(0) as at,
             recording(engine.socket, folder / "proxy.sock") as recorder,

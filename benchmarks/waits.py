@@ -3,9 +3,9 @@ takes.
 
     python benchmarks/waits.py [--rounds 30] [--start 5s..5s] [--waiters 1]
 
-Starts a platform with a simulated agent, whose kernels start in so much time, and stops it at the
-end. "poll" reads the session and its history every 200 ms, as the command line once did; "events"
-is what it does now.
+Starts a platform with a simulated agent, whose kernels take the given time to start, and stops it
+at the end. "poll" reads the session and its history every 200 ms, as the command line once did;
+"events" is its current behavior.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Wait = Callable[["CountingClient", "SessionView"], Awaitable["SessionView"]]
 
 
 class CountingClient(Client):
-    """``requests``: those sent so far."""
+    """``requests``: the number of requests sent so far."""
 
     requests = 0
 
