@@ -12,7 +12,7 @@ from moorage.common.model.spec_fields import Env, Image, NoNul, Resources
 HOSTNAMES_RESOLVE = (
     "Whether the names main1, sub1, … of a cluster resolve in its kernels. false: they do not "
     "resolve in kernels that run outside a sandbox; MOORAGE_CLUSTER_ADDRESSES lists the "
-    "addresses, in the order of MOORAGE_CLUSTER_HOSTS. null: the session is not a cluster."
+    "addresses, in the order of MOORAGE_CLUSTER_HOSTS. null if the session is not a cluster."
 )
 
 
