@@ -130,7 +130,7 @@ class Report:
     """Agent → manager: full report of every kernel that the agent has.
 
     ``incarnation`` changes with every start of the agent process. ``orders_generation`` is the
-    newest generation of orders that it has applied (0 if none yet). ``stream`` exceeds the number of
+    newest generation of orders that it has applied, 0 if none yet. ``stream`` exceeds the number of
     every earlier stream of the agent, across restarts and managers: a report with a smaller one is
     late (0 if unnumbered). ``newest_generation`` is the newest generation that the agent has ever
     applied, across restarts: it refuses older orders, and the manager continues above it.
