@@ -90,8 +90,8 @@ def start_within_bound(world: World, stream: list[list[Work]]) -> str:
 def test_overdue_session_starts_within_the_bound(
     data: st.DataObject, policy: Policy, far: bool, limits: Limits
 ) -> None:
-    """This holds whatever arrives, whatever ends are known, and behind heads that cannot be
-    helped."""
+    """This holds whatever arrives, no matter which end times are known, and even behind queue heads
+    that cannot be placed."""
     fleet = data.draw(st.lists(machines(limits, far), min_size=1, max_size=3))
     world = World(fleet, policy)
     for _ in range(data.draw(st.sampled_from([0, 0, 1, 2]))):

@@ -131,7 +131,7 @@ async def test_a_cluster_runs_again_and_says_why(store: Store) -> None:
 
 
 async def test_an_agent_gives_no_result_for_a_kernel_that_it_never_had(store: Store) -> None:
-    """It has the session's id and the kernel's current one, as its owner does."""
+    """It has the session's id and the kernel's current id, like its owner."""
     scene = Scene(store)
     await scene.lose_placement()
     for known in (scene.id, (await store.sessions.get(SYSTEM, scene.id)).kernels[-1].id):

@@ -53,8 +53,8 @@ class EtcdUse:
 def locate_managers(
     sections: Sequence[S], settings: EtcdSettings, home: Path, clock: Clock
 ) -> tuple[tuple[S, ...], EtcdUse]:
-    """Replace ``etcd://…`` in the sections with the addresses of managers, and return the sections
-    with the daemon's use of etcd. Raises ``StartupError`` if no manager is registered."""
+    """Replace ``etcd://…`` in the sections with the addresses of managers, and return the sections,
+    along with how the daemon uses etcd. Raises ``StartupError`` if no manager is registered."""
     use = EtcdUse(home, etcd_access(settings))
     address = next((section.manager for section in sections if is_etcd(section.manager)), None)
     if address is None:

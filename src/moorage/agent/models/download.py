@@ -350,8 +350,8 @@ def _mark(cache: Path, model: str, commit: str, files: list[RemoteFile]) -> None
 
 
 def _sweep(blobs: Path) -> None:
-    """Remove the remains of huggingface-hub's killed downloads, according to the file system's
-    clock."""
+    """Remove what killed downloads of huggingface-hub have left behind, judging its age by the file
+    system's clock."""
     os.utime(blobs)
     now = blobs.stat().st_mtime
     for path in blobs.glob("*.incomplete"):

@@ -42,9 +42,9 @@ _STDERR_MAX = 2000
 _BUFFER = 256 * 1024
 # Receives a copy. $1: target path; $2: name of the source; $3: a unique id. It merges with tar,
 # which replaces links instead of writing through them like cp. The EXIT trap removes a partial
-# copy, whatever ends the script. The script itself survives signals: they end tar, and `set -e`
-# then ends the script. An `exit` in the signal trap could cut the EXIT trap short. The end of the
-# input may end tar before the signal arrives, so rm must also survive it.
+# copy, whatever ends the script. The script itself ignores signals: they terminate tar, and `set
+# -e` then ends the script. An `exit` in the signal trap could cut the EXIT trap short. Tar may exit
+# at the end of its input before the signal arrives, so rm must also survive the signal.
 RECEIVE_SCRIPT = """
 set -eu
 target=$1 name=$2

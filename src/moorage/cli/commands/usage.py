@@ -97,7 +97,7 @@ def usage(
     limit: Limit = 1000,
     csv: Csv = False,
 ) -> None:
-    """Show the past usage of requests and sessions, by full hours.
+    """Show the past usage of requests and sessions, in whole hours.
 
     The ledger counts requests and tokens of models, and hours of GPUs, CPUs, memory (GiB) and nodes
     of sites. The usage of running sessions until now is included.

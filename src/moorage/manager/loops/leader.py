@@ -1,4 +1,4 @@
-"""Leader election by a lease in Postgres. Each lease has a term, and every write of a leader checks
+"""Leader election by a lease in Postgres. Each lease has a term, and every write by a leader checks
 it.
 
 Each manager measures durations by its own monotonic clock: how long the leader may trust its lease,

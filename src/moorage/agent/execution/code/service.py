@@ -79,9 +79,9 @@ class _Session:
 
 
 class CodeService:
-    """The code execution of an agent. ``find``: returns where a running kernel's code runs; raises
-    ``NotFound``, ``Conflict`` and ``ExecFailed``. ``alive``: this agent's kernels. ``folder``: the
-    folder for the records."""
+    """Runs code for an agent's kernels. ``find``: returns where a running kernel's code runs;
+    raises ``NotFound``, ``Conflict`` and ``ExecFailed``. ``alive``: this agent's kernels.
+    ``folder``: the folder for the records."""
 
     def __init__(
         self,

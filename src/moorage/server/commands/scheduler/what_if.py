@@ -53,8 +53,8 @@ _MAX_USERS = 10  # listed by name
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes given by the options. ``like``: the agent that added ones copy; None means the
-    one with the most GPUs."""
+    """The changes given by the options. ``like``: the agent to copy when agents are added; None
+    means the one with the most GPUs."""
 
     agents: int
     gpus: int
