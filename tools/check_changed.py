@@ -26,6 +26,9 @@ FOLDERS = ("src/moorage", "tests", "benchmarks", "tools", "docs")
 Graph = Mapping[str, Collection[str]]
 """Which files each file imports. Paths are relative to the repository."""
 
+# Modules that import what their folder has, without naming it.
+WALKED = {"src/moorage/manager/api/routes.py": "src/moorage/manager/api/"}
+
 
 def module_names(path: str) -> list[str]:
     """The names under which a file can be imported: ``moorage.a.b``, ``tests.a.b``. A test also
@@ -123,6 +126,8 @@ def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
             names = imported_names(source, package)
 
         graph[path] = {found for name in names for found in _files_of(name, path, files)}
+        if path in WALKED:
+            graph[path] |= {found for found in sources if found.startswith(WALKED[path])}
 
     for path, source in sources.items():
         if not path.startswith("tests/"):

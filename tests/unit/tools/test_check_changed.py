@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.check_changed import import_graph, imported_names, picked_tests, reached
+from tools.check_changed import WALKED, import_graph, imported_names, picked_tests, reached
 
 SOURCES = {
     "src/moorage/__init__.py": "",
@@ -65,6 +65,12 @@ def test_what_a_fixture_imports_belongs_to_the_tests_that_ask_for_it() -> None:
 def test_a_bare_name_is_the_module_of_the_same_folder() -> None:
     assert picked("tests/unit/harness.py") == ["tests/unit/test_planner.py"]
     assert picked("tests/store/harness.py") == []
+
+
+def test_a_module_that_walks_its_folder_imports_what_is_there() -> None:
+    [(walker, folder)] = WALKED.items()
+    graph = import_graph({walker: "", f"{folder}sessions/logs.py": "", "src/moorage/cli.py": ""})
+    assert graph[walker] == {f"{folder}sessions/logs.py"}
 
 
 def test_a_changed_test_picks_itself() -> None:

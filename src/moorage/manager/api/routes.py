@@ -1,52 +1,38 @@
-"""Route table of the REST API: all routes that the handlers of these modules declare.
+"""Route table of the REST API: all routes that the handlers of the subjects declare.
 
-It is the single source of handlers, validation and ``/openapi.json``."""
+It is the single source of handlers, validation and ``/openapi.json``. A package of this folder has
+the handlers of a subject, except for ``http``, which they share.
+"""
 
 from __future__ import annotations
 
-from moorage.manager.api.endpoints import handlers as endpoints
-from moorage.manager.api.groups import handlers as groups
-from moorage.manager.api.http import audit
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
 from moorage.manager.api.http.route import Route, routes_of
-from moorage.manager.api.identity import console_sessions, keys, oidc, ssh_keys, users
-from moorage.manager.api.identity import secrets as stored_secrets
-from moorage.manager.api.kernels import code, commands, service_ports, workspaces
-from moorage.manager.api.metering import budgets, resource_usage
-from moorage.manager.api.metering import handlers as metering
-from moorage.manager.api.pipelines import handlers as pipelines
-from moorage.manager.api.platform import agents, health, peers, watching
-from moorage.manager.api.scheduling import decisions, quotas
-from moorage.manager.api.sessions import handlers as sessions
-from moorage.manager.api.sessions import idle, logs, templates
 
-_MODULES = (
-    sessions,
-    logs,
-    idle,
-    resource_usage,
-    commands,
-    code,
-    service_ports,
-    templates,
-    pipelines,
-    workspaces,
-    endpoints,
-    agents,
-    groups,
-    quotas,
-    decisions,
-    watching,
-    metering,
-    budgets,
-    console_sessions,
-    oidc,
-    users,
-    keys,
-    ssh_keys,
-    stored_secrets,
-    audit,
-    peers,
-    health,
+_FOLDER = Path(__file__).parent
+_PACKAGE = __name__.rpartition(".")[0]
+
+
+def _handler_modules() -> Iterator[str]:
+    for subject in pkgutil.iter_modules([str(_FOLDER)]):
+        if subject.ispkg and subject.name != "http":
+            folder = str(_FOLDER / subject.name)
+            for module in pkgutil.iter_modules([folder], f"{_PACKAGE}.{subject.name}."):
+                yield module.name
+
+
+def _order(row: Route) -> tuple[bool, str]:
+    """By path, the service itself last. The routes of one path keep the order of the source."""
+    return not row.path.startswith("/v1/"), row.path
+
+
+ROUTES: tuple[Route, ...] = tuple(
+    sorted(
+        (row for name in sorted(_handler_modules()) for row in routes_of(import_module(name))),
+        key=_order,
+    )
 )
-
-ROUTES: tuple[Route, ...] = tuple(row for module in _MODULES for row in routes_of(module))

@@ -1,4 +1,4 @@
-"""Audit log: the single place that records administrative writes, and the handler that lists them.
+"""Audit log: the single place that records administrative writes.
 
 An entry is stored before its write and completed afterwards. If the entry cannot be stored, the
 write is refused."""
@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 from aiohttp import web
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from moorage.common.model.errors import (
     MoorageError,
@@ -22,13 +21,8 @@ from moorage.common.model.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from moorage.common.model.spec import NoNul
-from moorage.common.model.timestamps import Timestamp
-from moorage.common.views.audit import AuditEntry
-from moorage.common.views.resources import Page
 from moorage.manager.api.http.authentication import address_of
-from moorage.manager.api.http.listing import PageQuery, order, paging
-from moorage.manager.api.http.route import Answer, Call, Route, route
+from moorage.manager.api.http.route import Answer, Call, Route
 from moorage.manager.identity.scope import Scope
 
 log = structlog.get_logger("moorage.audit")
@@ -42,17 +36,6 @@ _WORK = frozenset({"sessions", "endpoints", "workspaces"})
 _ENDS_HISTORIES = frozenset({("DELETE", "/v1/sessions/{ref:.+}")})
 _HIDDEN = frozenset({"secret", "csrf_token", "password", "certificate", "value", "key"})
 _MAX_BYTES = 64 * 1024
-
-
-class AuditQuery(PageQuery):
-    actor: NoNul | None = None
-    user: NoNul | None = None
-    action: NoNul | None = None
-    resource: NoNul | None = None
-    name: NoNul | None = None
-    since: Timestamp | None = Field(None, description="Entries from this time on.")
-    until: Timestamp | None = Field(None, description="Entries before this time.")
-    sort: Literal["at", "-at"] = order("-at")
 
 
 def is_audited(row: Route) -> bool:
@@ -193,21 +176,3 @@ def _without_secrets(part: Any) -> Any:
             for name, value in part.items()
         }
     return [_without_secrets(item) for item in part] if isinstance(part, list) else part
-
-
-@route(
-    "GET",
-    "/v1/audit",
-    "List administrative writes, newest first, with their actors and changes",
-    query=AuditQuery,
-    returns=Page[AuditEntry],
-    access="auditor",
-)
-async def list_audit(call: Call[None, AuditQuery]) -> Page[AuditEntry]:
-    query = call.query
-    names = ("actor", "user", "action", "resource", "name")
-    filters = {name: value for name in names if (value := getattr(query, name)) is not None}
-    since: datetime | None = query.since
-    return await call.deps.store.audit.page(
-        call.scope, filters=filters, since=since, until=query.until, paging=paging(query)
-    )

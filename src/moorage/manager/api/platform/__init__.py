@@ -1,1 +1,1 @@
-"""Platform over REST: agents, peers, managers, health, and the console's event streams."""
+"""Platform over REST: agents, peers, managers, health, audit log, the console's event streams."""
