@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -40,3 +41,6 @@ class Model(BaseModel):
     """Base of request models. Unknown fields are errors; values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    # Of a model that is the body of a request, for the OpenAPI document.
+    EXAMPLE: ClassVar[Mapping[str, Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -93,6 +93,8 @@ class PriorityCeilings(Model):
 
 class GroupOptions(Model):
     """Scheduling options of a resource group. Changes take effect in the next scheduling pass."""
+
+    EXAMPLE: ClassVar = {"hol": "backfill", "strategy": "drf"}
 
     strategy: Literal["fifo", "lifo", "drf"] = Field(
         default="fifo",
@@ -258,6 +260,8 @@ Limits = Annotated[dict[str, str | int | float], BeforeValidator(_check_limits)]
 class QuotaLimits(Model):
     """Quota of a user, project or resource group. 0 allows nothing; an absent limit means
     unlimited."""
+
+    EXAMPLE: ClassVar = {"slots": {"cuda.device": 4}, "sessions": 10}
 
     slots: Limits = Field(
         default={}, description="Limits by slot, such as {'cuda.device': 4, 'mem': '256GiB'}."

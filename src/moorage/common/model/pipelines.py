@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -189,6 +189,24 @@ class Step(Model):
 
 class PipelineSpec(Model):
     """Pipeline: the body of ``POST /v1/pipelines``."""
+
+    EXAMPLE: ClassVar = {
+        "name": "train",
+        "steps": [
+            {"name": "load", "spec": {"command": ["python", "load.py"]}},
+            {
+                "name": "part",
+                "after": ["load"],
+                "array": "0-99%10",
+                "spec": {"command": ["python", "part.py"]},
+            },
+            {
+                "name": "alarm",
+                "after": [{"step": "part", "on": "failure"}],
+                "spec": {"command": ["alarm"]},
+            },
+        ],
+    }
 
     kind: Literal["pipeline"] = "pipeline"
     name: Name

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -172,6 +172,13 @@ class Workload(Model):
 
 class SessionSpec(Workload):
     """Session specification: the body of ``POST /v1/sessions``."""
+
+    EXAMPLE: ClassVar = {
+        "name": "train-1",
+        "command": ["python", "train.py"],
+        "resources": {"cpu": 4, "mem": "16GiB", "cuda.device": 1},
+        "user_labels": {"team": "vision"},
+    }
 
     name: Name | None = Field(
         default=None, description="Unique among live sessions; generated if absent."

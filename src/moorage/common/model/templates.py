@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -111,6 +111,11 @@ class TemplateSpec(Model):
     """Template: the body of ``PUT /v1/templates/{name}``. Strings may contain `{{ parameter }}`;
     `{{{{` means two braces."""
 
+    EXAMPLE: ClassVar = {
+        "parameters": {"epochs": {"type": "integer", "default": 5}},
+        "spec": {"command": ["python", "train.py", "--epochs", "{{ epochs }}"]},
+    }
+
     kind: Literal["template"] = "template"
     description: NoNul = ""
     base: NoNul | None = Field(
@@ -133,6 +138,8 @@ class TemplateSpec(Model):
 
 class TemplateRun(Model):
     """The body of ``POST /v1/templates/{name}/sessions``."""
+
+    EXAMPLE: ClassVar = {"parameters": {"epochs": 3}}
 
     version: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = Field(
         default=None, description="Version of the template. null means the latest."

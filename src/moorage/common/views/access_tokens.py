@@ -6,7 +6,7 @@ The secret of an access token appears only once, in the response that creates it
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,6 +34,8 @@ class AppView(BaseModel):
 
 class AccessTokenSpec(Model):
     """The body of ``POST /v1/sessions/{ref}/apps/{app}/access-tokens``."""
+
+    EXAMPLE: ClassVar = {"lifetime_s": 3600}
 
     lifetime_s: Annotated[float, Field(ge=10, le=MONTH_S)] = Field(
         default=WORKING_DAY_S, description="How long the token is valid, in seconds."

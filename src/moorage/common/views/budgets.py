@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -33,6 +33,8 @@ _UNITS = (
 class BudgetSpec(Model):
     """Amount of one unit that a project, a user or a key may use per day, week, month or year
     (UTC)."""
+
+    EXAMPLE: ClassVar = {"soft": 1_440_000_000, "hard": 1_800_000_000}
 
     soft: Amount | None = Field(
         default=None,
@@ -80,6 +82,8 @@ class BudgetView(View):
 class PriceSpec(Model):
     """Price per hour (gpu, cpu, node), per GiB-hour (memory), or per million (requests, tokens)."""
 
+    EXAMPLE: ClassVar = {"unit": "gpu", "device": "H100", "price": 2_500_000}
+
     unit: Unit
     device: NoNul = Field(default="", description='GPU model; "" means any.', max_length=200)
     resource_group: NoNul = Field(default="", description='"": any.', max_length=200)
@@ -105,6 +109,14 @@ class PriceView(View):
 
 class CorrectionSpec(Model):
     """Record that corrects the ledger. It does not change other records."""
+
+    EXAMPLE: ClassVar = {
+        "unit": "gpu",
+        "amount": -3_600_000,
+        "at": "2026-05-04T13:00:00Z",
+        "reason": "the node was faulty",
+        "project": "vision",
+    }
 
     unit: Unit
     amount: Annotated[int, Field(ge=-LARGEST, le=LARGEST)] = Field(

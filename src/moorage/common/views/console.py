@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,8 @@ Password = Annotated[str, Field(min_length=8, max_length=1024, repr=False)]
 
 class SignIn(Model):
     """The body of ``POST /v1/session``: a user name with a password, or a key."""
+
+    EXAMPLE: ClassVar = {"user": "ann", "password": "correct horse battery staple"}
 
     user: Name | None = None
     password: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
@@ -40,17 +42,23 @@ class SignIn(Model):
 class SwitchProject(Model):
     """The body of ``PUT /v1/session``."""
 
+    EXAMPLE: ClassVar = {"project": "vision"}
+
     project: Name
 
 
 class NewPassword(Model):
     """The body of ``PUT /v1/users/{name}/password``."""
 
+    EXAMPLE: ClassVar = {"password": "correct horse battery staple"}
+
     password: Password
 
 
 class PasswordChange(NewPassword):
     """The body of ``PUT /v1/session/password``."""
+
+    EXAMPLE: ClassVar = {"current": "correct horse", "password": "correct horse battery staple"}
 
     current: Annotated[str, Field(max_length=1024, repr=False)]
 

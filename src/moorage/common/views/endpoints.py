@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PlainSerializer, WrapValidator
 
@@ -202,6 +202,13 @@ class EndpointView(View):
 class NewEndpoint(EndpointSpec):
     """The body of ``POST /v1/endpoints``."""
 
+    EXAMPLE: ClassVar = {
+        "name": "tiny",
+        "engine": "llamacpp",
+        "model": "/models/tiny.gguf",
+        "replicas": 2,
+    }
+
     shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] = Field(
         default=[], description='Other projects that may see and use it; "*" means all.'
     )
@@ -211,11 +218,15 @@ class NewEndpoint(EndpointSpec):
 class Scale(Model):
     """The body of ``POST /v1/endpoints/{name}/scale``."""
 
+    EXAMPLE: ClassVar = {"replicas": 3}
+
     replicas: Annotated[int, Field(ge=0, le=1000)]
 
 
 class RolloutUndo(Model):
     """The body of ``POST /v1/endpoints/{name}/rollout/undo``."""
+
+    EXAMPLE: ClassVar = {"revision": 3}
 
     revision: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
@@ -230,6 +241,8 @@ class EndpointPatch(Model):
     """The body of ``PATCH /v1/endpoints/{name}``: a JSON merge patch (RFC 7396) of the endpoint's
     spec. Objects are merged, null removes or resets a field, and absent fields remain unchanged.
     Changes that affect the replicas are rolled out."""
+
+    EXAMPLE: ClassVar = {"resources": {"mem": "8GiB"}, "user_labels": {"stage": "prod"}}
 
     engine: Literal["llamacpp", "vllm", "custom"] | None = None
     model: NoNul | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -24,6 +24,8 @@ _KERNEL = "Kernel of a cluster session to run in, such as sub1."
 
 class ExecutionSpec(Model):
     """A code run in a session."""
+
+    EXAMPLE: ClassVar = {"code": "x = 6 * 7\nx", "language": "python", "timeout_s": 60}
 
     mode: Literal["query", "batch"] = Field(
         default="query",
@@ -79,6 +81,8 @@ class ExecutionSpec(Model):
 class ExecutionInput(Model):
     """Input for a run that waits for it."""
 
+    EXAMPLE: ClassVar = {"text": "Ada", "after": 3}
+
     text: Annotated[str, Field(max_length=code_runs.MAX_CODE_BYTES)]
     after: Annotated[int, Field(ge=0)] = Field(
         default=0, description="`next` of the previous response."
@@ -121,6 +125,8 @@ class ExecutionView(View):
 
 class CompletionSpec(Model):
     """Request for code completions."""
+
+    EXAMPLE: ClassVar = {"code": "import ma", "language": "python"}
 
     code: Code
     cursor: Annotated[int | None, Field(ge=0)] = Field(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from moorage.common.model.spec import Model, Name
@@ -9,5 +11,7 @@ from moorage.common.model.spec import Model, Name
 
 class GroupRename(Model):
     """The body of ``PATCH /v1/groups/{name}``."""
+
+    EXAMPLE: ClassVar = {"name": "research"}
 
     name: Name = Field(description="New name. The former name becomes an alias.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,8 @@ Status = Literal["active", "disabled"]
 class UserPatch(Model):
     """The body of ``PATCH /v1/users/{name}``; its fields replace the stored ones."""
 
+    EXAMPLE: ClassVar = {"email": "ann@example.com"}
+
     email: Email = ""
     status: Status = Field(default="active", description="Keys of a disabled user are refused.")
     platform_role: PlatformRole | None = Field(
@@ -35,6 +37,8 @@ class UserPatch(Model):
 
 class UserSpec(UserPatch):
     """The body of ``POST /v1/users``."""
+
+    EXAMPLE: ClassVar = {"name": "ann", "email": "ann@example.com"}
 
     name: Name
 
@@ -59,11 +63,15 @@ class UserView(View):
 class UserSubject(Model):
     """The body of ``PUT /v1/users/{name}/subject``."""
 
+    EXAMPLE: ClassVar = {"subject": "00u1a2b3c4"}
+
     subject: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class ProjectPatch(Model):
     """The body of ``PATCH /v1/projects/{name}``; its fields replace the stored ones."""
+
+    EXAMPLE: ClassVar = {"max_priority": 50}
 
     status: Status = Field(default="active", description="Keys of a disabled project are refused.")
     max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
@@ -90,6 +98,8 @@ class ProjectPatch(Model):
 class ProjectSpec(ProjectPatch):
     """The body of ``POST /v1/projects``."""
 
+    EXAMPLE: ClassVar = {"name": "vision", "resource_groups": ["training"]}
+
     name: Name
 
 
@@ -111,6 +121,8 @@ class ProjectView(View):
 
 class Membership(Model):
     """The body of ``PUT /v1/projects/{project}/members/{user}``."""
+
+    EXAMPLE: ClassVar = {"role": "member"}
 
     role: MemberRole
 

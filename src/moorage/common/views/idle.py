@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -50,6 +50,8 @@ class IdleView(View):
 
 class Extension(Model):
     """The body of ``POST /v1/sessions/{ref}/extend``."""
+
+    EXAMPLE: ClassVar = {"seconds": 3600}
 
     seconds: Annotated[float, Field(gt=0, le=315_360_000)] | None = Field(
         default=None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,6 +19,8 @@ class KeyLimits(Model):
     """Restrictions on a key within the rights of its role; null means unrestricted.
 
     ``PATCH /v1/keys/{name}`` replaces the fields that its body contains."""
+
+    EXAMPLE: ClassVar = {"max_priority": 50, "requests_per_minute": 600}
 
     scopes: Annotated[list[KeyScope], Field(max_length=4)] | None = Field(
         default=None,
@@ -44,6 +46,8 @@ class KeyLimits(Model):
 
 class KeySpec(KeyLimits):
     """The body of ``POST /v1/keys``."""
+
+    EXAMPLE: ClassVar = {"name": "ci", "user": "ann", "project": "vision", "role": "member"}
 
     name: Name = Field(
         description="Unique among keys that are not revoked. Histories show it as `key:NAME`."
@@ -105,6 +109,8 @@ class KeyView(BaseModel):
 
 class Rotation(Model):
     """The body of ``POST /v1/keys/{name}/rotate``."""
+
+    EXAMPLE: ClassVar = {"grace_s": 3600}
 
     grace_s: Annotated[int, Field(ge=0, le=2_592_000)] = Field(
         default=0, description="How long the previous secret stays valid, in seconds."

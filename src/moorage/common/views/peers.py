@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +18,8 @@ PeerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
 class JoinTokenSpec(Model):
     """The body of ``POST /v1/join-tokens``."""
+
+    EXAMPLE: ClassVar = {"kind": "agent", "resource_group": "training"}
 
     kind: PeerKind = Field(
         default="agent", description="Kind of peer that may join with the token."
@@ -58,6 +60,14 @@ class NewJoinTokenView(JoinTokenView):
 
 class JoinRequest(Model):
     """The body of ``POST /v1/join``. It requires no API key, because the join token signs it."""
+
+    EXAMPLE: ClassVar = {
+        "kind": "agent",
+        "name": "node-1",
+        "csr": "-----BEGIN CERTIFICATE REQUEST-----\n...",
+        "verifier": "0" * 64,
+        "signature": "0" * 128,
+    }
 
     kind: PeerKind
     name: PeerName
@@ -116,6 +126,8 @@ class PeerView(BaseModel):
 
 class RotateCa(Model):
     """The body of ``POST /v1/ca/rotate``."""
+
+    EXAMPLE: ClassVar = {}
 
     force: Literal["distributing", "reissuing"] | None = Field(
         default=None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -223,6 +223,8 @@ class SessionView(View):
 class SessionPatch(Model):
     """The body of ``PATCH /v1/sessions/{ref}``."""
 
+    EXAMPLE: ClassVar = {"user_labels": {"team": "vision", "stage": None}}
+
     user_labels: LabelChanges = Field(default_factory=dict)
     name: Name | None = Field(None, description="New name. Its program keeps the former name.")
 
@@ -365,6 +367,8 @@ class AgentView(View):
 class Cordon(Model):
     """The body of ``PUT /v1/agents/{id}/cordon``."""
 
+    EXAMPLE: ClassVar = {"drain": True, "stop_after_s": 600}
+
     drain: bool = Field(
         False,
         description=(
@@ -485,12 +489,16 @@ class RuntimeList(View):
 class NewGroup(Model):
     """The body of ``POST /v1/groups``."""
 
+    EXAMPLE: ClassVar = {"name": "training", "options": {"hol": "backfill"}}
+
     name: Name
     options: GroupOptions = GroupOptions()
 
 
 class Assignment(Model):
     """The body of ``PUT /v1/agents/{id}/group``."""
+
+    EXAMPLE: ClassVar = {"resource_group": "training"}
 
     resource_group: Name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +12,8 @@ from moorage.common.model.spec import Model
 
 class SecretSpec(Model):
     """The body of ``PUT /v1/secrets/{name}``."""
+
+    EXAMPLE: ClassVar = {"value": "hf_..."}
 
     value: str = Field(
         min_length=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +18,14 @@ _MAX_SIGNATURE = 16_384
 
 class SshKeySpec(Model):
     """The body of ``POST /v1/ssh-keys``."""
+
+    EXAMPLE: ClassVar = {
+        "public_key": (
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHl5GJ2Rr4zTdsxvFN0Fh3tkRk5g1zF6vWj3WmMbjJxT pc"
+        ),
+        "challenge": "moorage ssh-key user=ann installation=… time=2026-01-01T00:00:00+00:00",
+        "signature": "-----BEGIN SSH SIGNATURE-----\n...",
+    }
 
     public_key: str = Field(
         min_length=1, max_length=MAX_LENGTH, description="One line, as in ~/.ssh/id_ed25519.pub."

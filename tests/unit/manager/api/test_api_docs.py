@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import moorage.common
 import moorage.manager
+from moorage.common.model.base import Model
 from moorage.common.model.errors import MoorageError
-from moorage.manager.api.http.body_examples import EXAMPLES
 from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.http.problem_types import TYPES
 from moorage.manager.api.routes import ROUTES
@@ -59,8 +59,20 @@ def test_every_operation_has_a_description_and_its_body_an_example() -> None:
                 assert isinstance(content["example"], dict), (method, path)
 
 
-def test_examples_are_valid_and_all_used() -> None:
-    bodies = {row.body.__name__: row.body for row in ROUTES if row.body is not None}
-    assert bodies.keys() == EXAMPLES.keys()
-    for name, model in bodies.items():
-        model.model_validate(EXAMPLES[name])
+def test_each_body_has_a_valid_example_of_its_own() -> None:
+    bodies = {row.body for row in ROUTES if row.body is not None}
+    assert {model.__name__ for model in bodies if "EXAMPLE" not in vars(model)} == set()
+    for model in bodies:
+        model.model_validate(model.EXAMPLE)
+
+
+def test_only_bodies_have_examples() -> None:
+    bodies = {row.body for row in ROUTES}
+    having = {model for model in _models() if "EXAMPLE" in vars(model)}
+    assert having - bodies == set()
+
+
+def _models(kind: type[Model] = Model) -> Iterator[type[Model]]:
+    for model in kind.__subclasses__():
+        yield model
+        yield from _models(model)

@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from moorage.common.views.resources import Problem
-from moorage.manager.api.http.body_examples import EXAMPLES
 from moorage.manager.api.http.problems import PROBLEM_JSON
 from moorage.manager.api.http.request import BUDGET_WARNING, IDEMPOTENCY_KEY, KEY_MAX
 from moorage.manager.api.http.route import Access, Route
@@ -109,8 +108,8 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
 
     if row.body is not None:
         schema = schemas[row.body, "validation"]
-        content = {"schema": schema, "example": EXAMPLES[row.body.__name__]}
-        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+        body = {"schema": schema, "example": row.body.EXAMPLE}
+        operation["requestBody"] = {"required": True, "content": {"application/json": body}}
 
     return operation
 

@@ -121,7 +121,7 @@ class Route:
     handler: Handler
     summary: str
     returns: type[BaseModel] | str
-    body: type[BaseModel] | None
+    body: type[Model] | None
     query: type[BaseModel]
     status: int
     access: Access
@@ -146,7 +146,7 @@ def route(
     summary: str,
     *,
     returns: type[BaseModel] | str,
-    body: type[BaseModel] | None = None,
+    body: type[Model] | None = None,
     query: type[BaseModel] = NoQuery,
     status: int = 200,
     access: Access | None = None,
