@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("src/moorage", "tests", "benchmarks", "tools", "docs")
 Graph = Mapping[str, Collection[str]]
 """Which files each file imports. Paths are relative to the repository."""
+Statements = Mapping[str, Collection[str]]
+"""The names of the statements in changed files of SQL."""
 
 # Modules that import what their folder has, without naming it.
 WALKED = {"src/moorage/manager/api/routes.py": "src/moorage/manager/api/"}
@@ -195,20 +197,24 @@ def reached(graph: Graph, changed: Collection[str]) -> set[str]:
     return found
 
 
-def named_by(path: str, sources: Mapping[str, str]) -> set[str]:
-    """The Python files that name a file that is not Python; an SQL statement is named by its
-    stem."""
-    name = Path(path).stem if path.endswith(".sql") else Path(path).name
-    return {source for source, text in sources.items() if name in text}
+def named_by(path: str, sources: Mapping[str, str], statements: Statements) -> set[str]:
+    """The Python files that name a file that is not Python, or one of the statements in it."""
+    names = statements.get(path) or [Path(path).name]
+    return {source for source, text in sources.items() if any(name in text for name in names)}
+
+
+def statements_in(path: Path) -> list[str]:
+    """The names of the statements in a file of SQL."""
+    return re.findall(r"^-- name: (\w+)$", path.read_text(), re.MULTILINE) or [path.stem]
 
 
 def picked_tests(
-    changed: Iterable[str], sources: Mapping[str, str], graph: Graph
+    changed: Iterable[str], sources: Mapping[str, str], graph: Graph, statements: Statements
 ) -> tuple[list[str], list[str]]:
     """The test files that a change requires, and all test files."""
     start: set[str] = set()
     for path in changed:
-        start |= {path} if path in sources else named_by(path, sources)
+        start |= {path} if path in sources else named_by(path, sources, statements)
     tests = sorted(path for path in sources if Path(path).name.startswith("test_"))
     found = reached(graph, start)
     return [path for path in tests if path in found], tests
@@ -252,7 +258,8 @@ def main() -> int:
             if "node_modules" not in path.parts:
                 sources[str(path.relative_to(ROOT))] = path.read_text()
 
-    picked, tests = picked_tests(changed, sources, import_graph(sources))
+    statements = {path: statements_in(ROOT / path) for path in changed if path.endswith(".sql")}
+    picked, tests = picked_tests(changed, sources, import_graph(sources), statements)
     share = 100 * len(picked) / max(1, len(tests))
     print(
         f"{len(changed)} changed files: {len(picked)} of {len(tests)} test files ({share:.0f} %)",

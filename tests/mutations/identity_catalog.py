@@ -100,7 +100,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a proved key gives way to another proof",
-        "manager/store/identity/sql/ssh_key_create.sql",
+        "manager/store/identity/sql/ssh_keys.sql",
         "WHERE NOT s.proved\n",
         "",
         SSH_KEYS,
@@ -390,7 +390,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an access token outlives the key that made it",
-        "manager/store/kernels/sql/access_token_grants.sql",
+        "manager/store/kernels/sql/access_tokens.sql",
         "k.revoked_at IS NULL AND (k.expires_at",
         "(k.expires_at",
         ("tests/store/test_access_tokens.py",),

@@ -122,6 +122,18 @@ def test_every_statement_is_used() -> None:
     assert [name for name in SQL if f'SQL["{name}"]' not in source and name not in checks] == []
 
 
+async def test_postgres_accepts_every_statement(migrated_database: str) -> None:
+    connection = await asyncpg.connect(migrated_database)
+    try:
+        for name, text in SQL.items():
+            try:
+                await connection.prepare(text)
+            except asyncpg.PostgresError as error:
+                pytest.fail(f"{name}: {error}")
+    finally:
+        await connection.close()
+
+
 async def test_start_on_a_current_schema_imports_no_alembic(migrated_database: str) -> None:
     program = (
         "import asyncio, sys; from moorage.manager.store import migrate; "

@@ -409,6 +409,22 @@ def _spans(node: ast.expr) -> bool:
     return (node.end_lineno or node.lineno) > node.lineno
 
 
+# A longer statement has a file of its own.
+STATEMENT_LINES = 16
+
+
+def statement_files(path: str, text: str) -> list[str]:
+    """Several statements in one file are short, so that a reader sees where each ends."""
+    _, *parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
+    if not path.endswith(".sql") or not parts:
+        return []
+    return [
+        f"{name} has {lines} lines, more than {STATEMENT_LINES}: give it a file of its own"
+        for name, statement in zip(parts[::2], parts[1::2], strict=True)
+        if (lines := len(statement.strip().splitlines())) > STATEMENT_LINES
+    ]
+
+
 def layout_by_hand(path: str, text: str) -> list[str]:
     """Only tables of test cases may switch off the formatter."""
     if not _ours(path):
@@ -791,7 +807,7 @@ RULES: list[Rule] = [
     function_length, exports, file_name, catch_all, tasks, detached, clock, mocks,
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
     full_match, runtime_names, json_casts, one_attribute, width, layout_by_hand, signatures,
-    paragraphs,
+    paragraphs, statement_files,
     assigned_outside, vague_names,
 ]  # fmt: skip
 

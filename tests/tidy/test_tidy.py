@@ -168,6 +168,7 @@ BAD = [
     (m.vague_names, SRC, "match x:\n    case {'a': one}: ..."),
     (m.width, SRC, f"x = '{'y' * 95}'"),
     (m.width, SQL, f"SELECT '{'y' * 95}'"),
+    (m.statement_files, SQL, "-- name: a\nSELECT 1\n\n-- name: b\nSELECT" + "\n  1," * 16),
     (m.layout_by_hand, SRC, "X = (1, 2)  # fmt: skip"),
     (m.layout_by_hand, SRC, "# fmt: off"),
     (m.exports, "src/moorage/p/__init__.py", f"__all__ = {[f'n{i}' for i in range(11)]}"),
@@ -318,6 +319,8 @@ def test_every_rule_has_a_failing_case() -> None:
             "SELECT (value ->> 'lease_s')::float8",
         ),
         (m.private_access, "tests/unit/test_x.py", "self._x = row._replace(a=1)"),
+        (m.statement_files, SQL, "SELECT" + "\n  1," * 16),
+        (m.statement_files, SQL, "-- name: a\nSELECT 1\n\n-- name: b\nSELECT" + "\n  1," * 15),
     ],
 )
 def test_rules_accept_tidy_files(rule: m.Rule, path: str, text: str) -> None:

@@ -37,8 +37,14 @@ def keep():
 GRAPH = import_graph(SOURCES)
 
 
+STATEMENTS = {
+    "src/moorage/store/sql/read_row.sql": ["read_row"],
+    "src/moorage/store/sql/several.sql": ["other", "read_row"],
+}
+
+
 def picked(*changed: str) -> list[str]:
-    return picked_tests(changed, SOURCES, GRAPH)[0]
+    return picked_tests(changed, SOURCES, GRAPH, STATEMENTS)[0]
 
 
 def test_tests_that_import_a_module_are_picked() -> None:
@@ -50,7 +56,9 @@ def test_tests_that_import_a_module_are_picked() -> None:
 
 
 def test_a_statement_of_sql_belongs_to_the_module_that_names_it() -> None:
-    assert picked("src/moorage/store/sql/read_row.sql") == picked("src/moorage/store/rows.py")
+    of_module = picked("src/moorage/store/rows.py")
+    assert picked("src/moorage/store/sql/read_row.sql") == of_module
+    assert picked("src/moorage/store/sql/several.sql") == of_module
 
 
 def test_what_a_conftest_imports_belongs_to_all_tests_below_it() -> None:

@@ -1,5 +1,7 @@
-"""Statements in ``store/SUBJECT/sql/*.sql``, one per file, loaded once and referred to by the
-file's unique name.
+"""Statements in ``store/SUBJECT/sql/*.sql``, loaded once and referred to by their unique names.
+
+A file holds one statement, which has the name of the file, or several, each below a line
+``-- name: NAME``.
 
 A line ``-- include: NAME`` stands for the text of ``SUBJECT/sql/fragments/NAME.sql``, which several
 statements share.
@@ -12,13 +14,14 @@ index to a parameter.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 
 from moorage.common.model import status
 
 _STORE = Path(__file__).parents[1]
+_HEADING = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (\w+)\n", re.MULTILINE)
 # No cast: "::" precedes the name of a type.
 _SET = re.compile(r"(?<!:):([A-Z_]+)\b")
@@ -59,10 +62,41 @@ def fragment(name: str) -> str:
     return expand(_FRAGMENTS[name].read_text(encoding="utf-8"))
 
 
-def _statement(file: Path) -> str:
-    text = expand(file.read_text(encoding="utf-8"))
-    return _INCLUDE.sub(lambda match: fragment(match[1]), text)
+def statements_of(file: Path) -> dict[str, str]:
+    """The statements of a file as they are written, by their names. Raises ``ValueError`` if two
+    have the same name, or one has none."""
+    first, *parts = _HEADING.split(file.read_text(encoding="utf-8"))
+    if not parts:
+        return {file.stem: first}
+    if first.strip():
+        raise ValueError(f"{file}: text before the first line `-- name: NAME`: add one above it")
+
+    found: dict[str, str] = {}
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        if name in found:
+            raise ValueError(f"{file}: two statements have the name {name}: rename one of them")
+        found[name] = text.strip("\n") + "\n"
+
+    return found
+
+
+def load(files: Iterable[Path]) -> dict[str, str]:
+    """The statements of all files by their names, with what they include. Raises ``ValueError`` if
+    two have the same name, or one has none."""
+    found: dict[str, str] = {}
+    sources: dict[str, Path] = {}
+    for file in files:
+        for name, text in statements_of(file).items():
+            if name in sources:
+                raise ValueError(
+                    f"{sources[name]} and {file} have a statement of the name {name}: rename one"
+                )
+
+            found[name] = _INCLUDE.sub(lambda match: fragment(match[1]), expand(text))
+            sources[name] = file
+
+    return found
 
 
 _FRAGMENTS = {file.stem: file for file in _STORE.glob("*/sql/fragments/*.sql")}
-SQL: dict[str, str] = {file.stem: _statement(file) for file in sorted(_STORE.glob("*/sql/*.sql"))}
+SQL: dict[str, str] = load(sorted(_STORE.glob("*/sql/*.sql")))

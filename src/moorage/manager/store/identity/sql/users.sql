@@ -1,3 +1,19 @@
+-- name: user_create
+-- No row: the name is taken.
+INSERT INTO users (name, email, status, platform_role, created_by) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (name) DO NOTHING RETURNING name
+
+-- name: user_list
+-- All users, or the one named $1.
+SELECT u.id, u.name, u.email, u.status, u.platform_role, u.version, u.created_at, u.created_by,
+       o.subject,
+       (SELECT coalesce(jsonb_object_agg(m.project, m.role), '{}')
+        FROM memberships m
+        WHERE m.user_name = u.name) AS projects
+FROM users u LEFT JOIN oidc_identities o ON o.user_name = u.name
+WHERE $1::text IS NULL OR u.name = $1
+
+-- name: user_update
 -- $5: the versions that it may have now (NULL: any).
 -- The last active administrator who has a key without expiry stays one (admin keys are locked as in
 -- key_revoke.sql).

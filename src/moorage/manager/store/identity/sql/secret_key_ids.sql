@@ -1,1 +1,0 @@
-SELECT DISTINCT key_id FROM secrets ORDER BY key_id
