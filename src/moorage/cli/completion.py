@@ -1,5 +1,9 @@
 """Shell completion of names, mostly of the manager's objects. It prints nothing if the manager is
-slow."""
+slow.
+
+A command completes the names of its own noun with ``names_of``. Here are the names that several
+commands take, and those that are no plain list.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +42,8 @@ class _Listing:
         ]
 
 
-def _page(noun: str, name: str = "name") -> _Listing:
-    return _Listing(f"/v1/{noun}?limit=500", name)
+def _page(noun: str, field: str = "name") -> _Listing:
+    return _Listing(f"/v1/{noun}?limit=500", field)
 
 
 _SESSIONS = f"/v1/sessions?status={','.join(sorted(LIVE))}&limit=500"
@@ -61,6 +65,12 @@ _SCOPES = {
 Completer = Callable[[typer.Context, str], list[str]]
 
 
+def names_of(noun: str, field: str = "name") -> Completer:
+    """Completes the names in the list ``/v1/NOUN``. ``field``: the one of an item that has its
+    name."""
+    return _names(_page(noun, field))
+
+
 def _names(*listings: _Listing) -> Completer:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         return _complete(ctx, incomplete, *listings)
@@ -75,13 +85,8 @@ endpoint_names = _names(_ENDPOINTS)
 workload_names = _names(_ENDPOINTS, _Listing(_SESSIONS, where={"endpoint": None}))
 agent_ids = _names(_AGENTS)
 group_names = _names(_GROUPS)
-join_token_ids = _names(_page("join-tokens", "id"))
 key_names = _names(_KEYS)
-pipeline_names = _names(_page("pipelines"))
 project_names = _names(_PROJECTS)
-secret_names = _names(_page("secrets"))
-ssh_key_names = _names(_page("ssh-keys"))
-template_names = _names(_page("templates"))
 user_names = _names(_USERS)
 workspace_sessions = _names(_Listing("/v1/workspaces", "session"))
 

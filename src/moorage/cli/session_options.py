@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moorage.cli import parse
-from moorage.cli.completion import agent_ids, group_names, template_names
+from moorage.cli.completion import agent_ids, group_names, names_of
 from moorage.cli.context import Cli, duration_option
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.runtimes import IMAGE_RUNTIME
@@ -98,7 +98,7 @@ Template = Annotated[
     str | None,
     typer.Option(
         help="NAME or NAME@VERSION of a template; other options override it.",
-        autocompletion=template_names,
+        autocompletion=names_of("templates"),
     ),
 ]
 Parameters = Annotated[

@@ -10,7 +10,7 @@ from yarl import URL
 
 from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
-from moorage.cli.completion import group_names, join_token_ids
+from moorage.cli.completion import group_names, names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.addresses import is_loopback
 from moorage.common.views.peers import JoinTokenSpec, JoinTokenView, PeerKind
@@ -89,7 +89,8 @@ def delete(
     token_id: Annotated[
         str,
         typer.Argument(
-            help="Id that `moorage join-tokens list` shows.", autocompletion=join_token_ids
+            help="Id that `moorage join-tokens list` shows.",
+            autocompletion=names_of("join-tokens", "id"),
         ),
     ],
 ) -> None:

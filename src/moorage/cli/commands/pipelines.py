@@ -10,7 +10,7 @@ import typer
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
 from moorage.cli.commands.apply import File, read_file
-from moorage.cli.completion import pipeline_names
+from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.pipelines import After, PipelineSpec, StepState
@@ -29,7 +29,7 @@ Ref = Annotated[
     typer.Argument(
         metavar="PIPELINE",
         help="Id of a pipeline, or a name, which means its newest.",
-        autocompletion=pipeline_names,
+        autocompletion=names_of("pipelines"),
     ),
 ]
 

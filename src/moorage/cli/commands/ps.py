@@ -12,7 +12,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import app
-from moorage.cli.completion import pipeline_names
+from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import all_endpoints, all_sessions
 from moorage.cli.output import current_kernel, format_age, load_cells, progress_text, step_label
@@ -49,7 +49,7 @@ Pipeline = Annotated[
     str | None,
     typer.Option(
         help="Only the sessions of this pipeline: its id, or its name, which means the newest.",
-        autocompletion=pipeline_names,
+        autocompletion=names_of("pipelines"),
     ),
 ]
 ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "RUN", "WAIT", "KV", "ENGINE", "MODEL", "AGE", "WHY")

@@ -11,7 +11,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
-from moorage.cli.completion import secret_names
+from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 secrets = noun("secrets", help="Write-only values for sessions, such as access tokens.")
 
-Name = Annotated[str, typer.Argument(help="Name of the secret.", autocompletion=secret_names)]
+Name = Annotated[
+    str, typer.Argument(help="Name of the secret.", autocompletion=names_of("secrets"))
+]
 
 
 @command(secrets, "set")

@@ -10,7 +10,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.commands.keys import keys
-from moorage.cli.completion import ssh_key_names
+from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -81,7 +81,7 @@ def remove_ssh(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of your SSH key, or a fingerprint.", autocompletion=ssh_key_names
+            help="Name of your SSH key, or a fingerprint.", autocompletion=names_of("ssh-keys")
         ),
     ],
 ) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
-from moorage.cli.completion import template_names
+from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.templates import TemplateSpec, split_version
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 templates = noun("templates", help="Templates of sessions: versioned sets of parameters.")
 
-Name = Annotated[str, typer.Argument(help="Name of the template.", autocompletion=template_names)]
+Name = Annotated[
+    str, typer.Argument(help="Name of the template.", autocompletion=names_of("templates"))
+]
 VersionRef = Annotated[
-    str, typer.Argument(help="NAME, or NAME@VERSION.", autocompletion=template_names)
+    str, typer.Argument(help="NAME, or NAME@VERSION.", autocompletion=names_of("templates"))
 ]
 ForAll = Annotated[
     bool,
