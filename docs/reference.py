@@ -10,7 +10,9 @@ import inspect
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +35,7 @@ from moorage.manager.api.routes import ROUTES
 from moorage.manager.lifecycle import diagram
 from moorage.manager.metrics import ManagerMetrics
 from moorage.proxy.core.metrics import ProxyMetrics
+from moorage.sdk import Client, SyncClient
 
 _HTTP = ("get", "post", "put", "patch", "delete")
 
@@ -166,9 +169,62 @@ def metric_texts() -> dict[str, str]:
     return {name: meaning for name, meaning in found.items() if not name.endswith("_created")}
 
 
+def python_client() -> Iterator[str]:
+    """Every resource of the Python client with its calls."""
+    yield "# Python client\n"
+    yield "The calls of `Client`, from `moorage.sdk`. Each resource is an attribute of the client. "
+    yield "`SyncClient` has the same calls without `async` and `await`.\n"
+    yield "| resource | meaning | calls |\n|---|---|---|"
+
+    found = {name: resource_type(Client, name) for name in sorted(Client.__annotations__)}
+    for name, kind in found.items():
+        meaning = described(f"client.{name}", _prose(kind)).split(". ")[0].removesuffix(".")
+        calls = ", ".join(f"`{call}`" for call in calls_of(kind))
+        yield f"| [`{name}`](#{name}) | {meaning} | {calls} |"
+
+    yield "\nThe types of what calls take and return are those of `moorage.sdk.types` and of the"
+    yield "modules of `moorage.common.views`.\n"
+    for name, kind in found.items():
+        blocking = resource_type(SyncClient, name)
+        yield f"## {name}\n\n{_prose(kind)}\n"
+        for call, definition in calls_of(kind).items():
+            yield f"### {name}.{call}\n\n```python\n{definition}\n```\n"
+            if text := _prose(getattr(kind, call)):
+                yield f"{text}\n"
+            if not hasattr(blocking, call):
+                yield "`SyncClient` does not have this call: it needs asyncio.\n"
+
+
+def resource_type(client: type, name: str) -> Any:
+    """The class of a resource of ``Client`` or ``SyncClient``."""
+    return getattr(import_module(f"moorage.sdk.resources.{name}"), client.__annotations__[name])
+
+
+def calls_of(kind: type) -> dict[str, str]:
+    """The signatures of the calls of a resource by their names, as the source has them without
+    ``self``."""
+    lines = textwrap.dedent(inspect.getsource(kind)).splitlines()
+    (definition,) = ast.parse("\n".join(lines)).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for node in definition.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+            begin = min(part.lineno for part in (node, *node.decorator_list))
+            head = textwrap.dedent("\n".join(lines[begin - 1 : node.body[0].lineno - 1]))
+            found[node.name] = re.sub(r"\bself(,\s*)?", "", head, count=1).removesuffix(":")
+
+    return found
+
+
+def _prose(documented: Any) -> str:
+    """A docstring as Markdown."""
+    return (inspect.getdoc(documented) or "").replace("``", "`")
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "commands": commands,
     "rest": rest,
+    "python-client": python_client,
     "settings": settings,
     "metrics": metrics,
     "problems": problem_types.document,

@@ -31,6 +31,7 @@ from moorage.common.model.status import Status
 from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.http.problem_types import TYPES
 from moorage.manager.api.routes import ROUTES
+from moorage.sdk import Client
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
@@ -293,6 +294,17 @@ def test_the_reference_names_what_exists(reference: Path) -> None:
     assert len(named) > 5
 
 
+def client_calls() -> list[str]:
+    """The calls of the Python client, in the order of its resources and of their sources."""
+    client = Client("http://127.0.0.1:1")
+    return [
+        f"{name}.{call}"
+        for name in sorted(Client.__annotations__)
+        for call in vars(type(getattr(client, name)))
+        if not call.startswith("_")
+    ]
+
+
 def test_the_reference_is_complete(reference: Path) -> None:
     def named(page: str, pattern: str) -> list[str]:
         return re.findall(pattern, (reference / f"{page}.md").read_text(), re.MULTILINE)
@@ -310,6 +322,7 @@ def test_the_reference_is_complete(reference: Path) -> None:
     assert {*named("settings", r"^\| `([a-z_.0-9]+)` \|")} == settings() - files
     assert named("rest", r"^### (POST /v1/sessions)$") == ["POST /v1/sessions"]
     assert {"moorage run", "moorage agents uncordon"} <= {*named("commands", r"^## (.+)$")}
+    assert named("python-client", r"^### (.+)$") == client_calls()
     assert "moorage_build_info" in named("metrics", r"^\| `([a-z_0-9]+)` \|")
     overview = (ROOT / "docs" / "reference.md").read_text()
     headings = {

@@ -1,18 +1,13 @@
 """User programs are typed: those in the documents and in ``examples/`` pass mypy without a pydantic
-plug-in. The page on the Python client names every call."""
+plug-in."""
 
 from __future__ import annotations
 
-import inspect
 import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-
-from moorage.sdk import Client
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "sdk.md"
@@ -74,23 +69,3 @@ def test_documented_programs_are_typed(tmp_path: Path) -> None:
         'error: Argument 1 has incompatible type "str"; expected "SessionSpec"  [arg-type]',
         'error: Value of type "SessionView" is not indexable  [index]',
     ]
-
-
-def table() -> Iterator[str]:
-    """Each resource with its meaning and its methods."""
-    for name, kind in sorted(Client.__annotations__.items()):
-        resource = getattr(import_module(f"moorage.sdk.resources.{name}"), kind)
-        methods = [n for n, _ in inspect.getmembers(resource, callable) if not n.startswith("_")]
-        in_order = sorted(
-            methods, key=lambda n: inspect.unwrap(resource.__dict__[n]).__code__.co_firstlineno
-        )
-        verbs = ", ".join(f"`{method}`" for method in in_order)
-        meaning = inspect.cleandoc(resource.__doc__).split(". ")[0].removesuffix(".")
-        yield f"| `{name}` | {meaning} | {verbs} |"
-
-
-def test_the_page_names_every_call() -> None:
-    rows = re.findall(
-        r"^\| `\w+` \| .*`.* \|$", PAGE.read_text().partition("## Resources")[2], re.MULTILINE
-    )
-    assert rows == [*table()], "write this table:\n" + "\n".join(table())

@@ -18,7 +18,10 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
-NAMES = ("commands", "rest", "settings", "metrics", "problems", "session-types", "session-states")
+NAMES = (
+    *("commands", "rest", "python-client", "settings", "metrics", "problems"),
+    *("session-types", "session-states"),
+)
 GENERATED = {f"reference/{name}.md" for name in NAMES}
 _NAMED = re.compile(r"\b(docs/[\w/-]+\.md)(?:#([\w-]+))?")
 # Pages shown to users, or read beside the documents.
