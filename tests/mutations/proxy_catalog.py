@@ -20,7 +20,7 @@ MUTATIONS = (
     Mutation(
         "a request for which an engine has no room fails",
         "proxy/core/flow.py",
-        "if not target.tls and tells_of_no_room(status, begin):",
+        "if is_error and not target.tls and tells_of_no_room(status, begin):",
         "if False:",
         ("tests/unit/proxy/test_engine_room.py",),
     ),

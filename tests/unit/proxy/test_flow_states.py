@@ -202,4 +202,4 @@ def test_the_architecture_shows_the_table() -> None:
         f"| `{row.event}` | {listed(row.comes_in)} | {listed(row.leads_to)} |"
         for row in TRANSITIONS
     ]
-    assert "\n".join(["| event | comes in | leads to |", "|---|---|---|", *rows]) in shown
+    assert "\n".join(["| event | arrives in | leads to |", "|---|---|---|", *rows]) in shown

@@ -80,19 +80,17 @@ class _Bound:
 
 class EngineRoom:
     """Bounds for replicas that have refused requests for lack of room. They apply to this process's
-    requests. Times are monotonic seconds."""
+    requests. Times are monotonic seconds. ``bounds``: by replica; empty in the usual case, which
+    costs each request only the test for it."""
 
     def __init__(self) -> None:
-        self._bounds: dict[KernelId, _Bound] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._bounds)
+        self.bounds: dict[KernelId, _Bound] = {}
 
     def refused(self, kernel_id: KernelId, in_flight: int, now: float) -> None:
         """Record a refusal. ``in_flight``: the replica's requests, including the refused one."""
-        bound = self._bounds.get(kernel_id)
+        bound = self.bounds.get(kernel_id)
         if bound is None:
-            bound = self._bounds[kernel_id] = _Bound(now)
+            bound = self.bounds[kernel_id] = _Bound(now)
         elif now - bound.since < ONCE_S:
             return
         elif bound.has_grown:
@@ -107,7 +105,7 @@ class EngineRoom:
 
     def answered(self, kernel_id: KernelId, now: float) -> None:
         """Record an answered request."""
-        if (bound := self._bounds.get(kernel_id)) is None or now - bound.since < ONCE_S:
+        if (bound := self.bounds.get(kernel_id)) is None or now - bound.since < ONCE_S:
             return
 
         bound.pause_s = FIRST_PAUSE_S
@@ -116,11 +114,11 @@ class EngineRoom:
             bound.has_grown = True
             bound.since = now
             if bound.most > bound.refused:
-                del self._bounds[kernel_id]
+                del self.bounds[kernel_id]
 
     def takes(self, kernel_id: KernelId, in_flight: int, now: float) -> bool:
         """Whether the replica may get one more request."""
-        bound = self._bounds.get(kernel_id)
+        bound = self.bounds.get(kernel_id)
         return bound is None or (in_flight < bound.most and now >= bound.paused_until)
 
     def open_targets(
@@ -132,9 +130,9 @@ class EngineRoom:
         )
 
     def bounds_any(self, targets: tuple[Target, ...]) -> bool:
-        return any(target.kernel_id in self._bounds for target in targets)
+        return any(target.kernel_id in self.bounds for target in targets)
 
     def keep_only(self, kernel_ids: Container[KernelId]) -> None:
         """Forget replicas that are no longer in the table."""
-        for kernel_id in [bound for bound in self._bounds if bound not in kernel_ids]:
-            del self._bounds[kernel_id]
+        for kernel_id in [bound for bound in self.bounds if bound not in kernel_ids]:
+            del self.bounds[kernel_id]

@@ -477,14 +477,15 @@ class RequestFlow:
         target = self.target
         router = self._router
         assert target is not None
-        if tells_of_death(status, begin):
+        is_error = status >= 400 or is_error_event(begin)
+        if is_error and tells_of_death(status, begin):
             return self.upstream_failed(Failure.ENGINE_DEAD, now)
 
-        if not target.tls and tells_of_no_room(status, begin):
+        if is_error and not target.tls and tells_of_no_room(status, begin):
             if (command := self._seek_room(target, now)) is not None:
                 return command
         else:
-            router.record_status(target, self._key, status, now, is_error=is_error_event(begin))
+            router.record_status(target, self._key, status, now, is_error=is_error)
 
         if status == 401:
             return self.upstream_failed(Failure.KEY_REJECTED, now)
@@ -707,7 +708,7 @@ class RequestFlow:
         self._release()
         self._settle(status, now, "" if target is None else target.session_id)
         self._router.record_request(self.model, status, now - self._started_at)
-        if self._router.room and self._router.waiting:
+        if self._router.room.bounds and self._router.waiting:
             _resume_next(self._router, self.model, now)
 
     def _settle(self, status: int, now: float, session_id: str = "") -> None:

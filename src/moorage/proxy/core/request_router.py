@@ -245,7 +245,7 @@ class RequestRouter:
 
     def is_full(self, model: str) -> bool:
         """Whether the replicas of a model have no room for more concurrent requests."""
-        route = self.table.model(model) if self.room and self.table is not None else None
+        route = self.table.model(model) if self.room.bounds and self.table is not None else None
         return route is not None and self.room.bounds_any(route.targets)
 
     def hold_s(self, model: str) -> float:
@@ -282,7 +282,7 @@ class RequestRouter:
     ) -> Target | None:
         """The result of ``pick_target`` for a route in the table."""
         targets: Sequence[Target] = route.targets
-        if self.room:
+        if self.room.bounds:
             targets = self.room.open_targets(route.targets, self._in_flight, now)
         if len(targets) == 1 and not tried:
             return None if targets[0].draining else targets[0]
@@ -343,7 +343,7 @@ class RequestRouter:
         if status < 400 and not is_error:
             self._learn()
             had_failed = self.answering.answered(kernel_id, now)
-            if self.room:
+            if self.room.bounds:
                 self.room.answered(kernel_id, now)
             if self._ejections.until:
                 had_failed = self._ejections.record_response(kernel_id) or had_failed

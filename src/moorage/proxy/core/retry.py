@@ -31,8 +31,7 @@ class Failure(StrEnum):
 
 DEATHS: Final = frozenset({Failure.DISCONNECT, Failure.ENGINE_DEAD})
 """Failures that the request itself may have caused."""
-_ERROR_DATA: Final = b'data: {"error"'
-_ERROR_EVENT: Final = b"event: error"
+_ERROR_BEGINNINGS: Final = (b'data: {"error"', b"event: error")
 # Messages from vLLM's API server about an engine core that has died or is being shut down.
 _DEATH_NOTES = (b"EngineCore encountered an issue", b"cannot schedule new futures after shutdown")
 
@@ -48,7 +47,7 @@ def tells_of_death(status: int, begin: bytes) -> bool:
 
 def is_error_event(begin: bytes) -> bool:
     """Return whether a stream starts with an error."""
-    return begin.startswith(_ERROR_DATA) or begin.startswith(_ERROR_EVENT)
+    return begin.startswith(_ERROR_BEGINNINGS)
 
 
 def should_retry(failure: Failure, earlier: tuple[Failure, ...], elapsed_s: float) -> bool:
