@@ -143,7 +143,7 @@ COMMANDS = {
         "moorage.cli.commands.top",
     ),
     "usage": (
-        "Show the past usage of requests and sessions, by full hours.",
+        "Show the past usage of requests and sessions, in whole hours.",
         "moorage.cli.commands.usage",
     ),
     "users": ("People and robots with their roles on the platform.", "moorage.cli.commands.users"),
