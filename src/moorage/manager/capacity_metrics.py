@@ -44,7 +44,7 @@ class CapacityMetrics:
 
     def set_slots(self, rows: Iterable[tuple[str, str, Mapping[str, int]]]) -> None:
         """Set the slots. ``rows``: resource group, slot, and the offered, unhealthy and allocated
-        amounts: memory in bytes, jobs as numbers, all others in thousandths."""
+        amounts: memory in bytes, jobs as counts, and all others in thousandths."""
         for gauge in self._slots.values():
             gauge.clear()
         for group, slot, amounts in rows:

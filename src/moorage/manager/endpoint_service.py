@@ -164,7 +164,7 @@ class EndpointService:
     async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
         """Return to an earlier revision; None means the one served before.
 
-        Raises ``Conflict`` if there is none, and ``NotFound`` for an unknown one."""
+        Raises ``Conflict`` if there is none, and ``NotFound`` for an unknown revision."""
         for _ in range(_ATTEMPTS):
             record = await self._store.get(scope, name)
             stable = record.snapshot.stable

@@ -1,4 +1,4 @@
-"""REST API: handlers, and the routes declared on them, from which validation, access rights and the
+"""REST API: handlers and their route declarations, from which validation, access rights and the
 OpenAPI description are derived."""
 
 from moorage.manager.api.app import build_runner, serve_api, serve_locally

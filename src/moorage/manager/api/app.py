@@ -1,4 +1,4 @@
-"""REST API as an aiohttp application: the routes of the table, and middleware that maps errors to
+"""REST API as an aiohttp application: the table's routes, and middleware that maps errors to
 responses."""
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ from moorage.manager.identity.scope import ANONYMOUS, Scope
 
 log = structlog.get_logger("moorage.api")
 
-# When the manager stops, responses have this many seconds to finish, and as many again to be
-# aborted.
+# When the manager stops, responses have this many seconds to finish; aborting the rest may take as
+# long again.
 SHUTDOWN_S = 2.0
 _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -93,7 +93,8 @@ async def serve_api(
     tls: ssl.SSLContext | None = None,
     metrics: HttpMetrics | None = None,
 ) -> web.AppRunner:
-    """Start listening, and return the runner with its ``addresses``. Raises ``OSError``.
+    """Start listening, and return the runner, whose ``addresses`` are then known. Raises
+    ``OSError``.
 
     ``names`` is the setting ``manager.allowed_hosts``."""
     runner = build_runner(deps, HeadGuard(host, names, setting="manager.allowed_hosts"), metrics)
@@ -111,7 +112,7 @@ async def serve_api(
 async def serve_locally(
     runner: web.AppRunner, listening: socket.socket, limits: ConnectionLimits
 ) -> None:
-    """Also serve the application of ``runner`` on ``listening``, a listening Unix socket."""
+    """Also serve ``runner``'s application on ``listening``, a listening Unix socket."""
     await LocalSite(runner, listening, Listener(_malformed, limits)).start()
 
 
@@ -240,8 +241,8 @@ def _max_body_bytes(row: Route, deps: ApiServices) -> int:
 
 def _expect(max_body_bytes: int) -> Callable[[web.Request], Awaitable[None]]:
     async def expect(request: web.Request) -> None:
-        """Send "100 Continue" only if the body is within the limit; otherwise the client receives
-        the 413."""
+        """Send "100 Continue" only if the body is within the limit; otherwise the client receives a
+        413."""
         if request.headers["Expect"].lower() == "100-continue" and is_within_limit(
             request, max_body_bytes
         ):
@@ -256,8 +257,8 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
     if request_id := request.get(REQUEST_ID):
         response.headers["x-request-id"] = request_id
     if not request.content.is_eof():
-        # The response is sent before the body ends, so the rest of the body would be parsed as the
-        # next request.
+        # The response is sent before the whole body has been read, so the rest of the body would be
+        # parsed as the next request.
         response.headers["Connection"] = "close"
         response.force_close()
 

@@ -62,7 +62,7 @@ def add_console(
     app: web.Application, clock: Clock, models: ModelAddress, bundle: Path = BUNDLE
 ) -> None:
     """Add the routes of the console. ``clock``: source of the nonces. ``models``: address of the
-    API for its chat."""
+    API that its chat uses."""
 
     async def page(request: web.Request) -> web.StreamResponse:
         index = bundle / "index.html"

@@ -229,8 +229,8 @@ def _builder(
 def read_csr(csr: str) -> SigningRequest:
     """Read the key of a signing request. Names in it are ignored, because the manager assigns them.
 
-    Raises ``InvalidInput`` for an unreadable request, for one that its key has not signed, and for
-    a key that is not P-256.
+    Raises ``InvalidInput`` for an unreadable request, for one that is not signed with its own key,
+    and for a key that is not P-256.
     """
     try:
         parsed = x509.load_pem_x509_csr(csr.encode())

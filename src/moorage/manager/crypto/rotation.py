@@ -51,8 +51,8 @@ class StoredAuthorities:
 @dataclass(frozen=True, slots=True)
 class PeerTrust:
     """``trusts``: fingerprints of the CAs that the peer reported as trusted; empty if its release
-    does not report them. ``issuer``: fingerprint of the CA that issued the certificate that the
-    peer used last."""
+    does not report them. ``issuer``: fingerprint of the CA that issued the peer's most recently
+    used certificate."""
 
     kind: PeerKind
     name: str

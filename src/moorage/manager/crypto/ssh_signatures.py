@@ -1,5 +1,5 @@
-"""Signatures made with SSH keys: of messages by ``ssh-keygen -Y sign``, and of logins. SHA-1 is not
-accepted."""
+"""Signatures made with SSH keys, either of messages by ``ssh-keygen -Y sign`` or of logins. SHA-1
+is not accepted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _CURVES = {
 
 
 def signer_of(armored: str, message: bytes, namespace: str) -> bytes | None:
-    """Return the public key with which ``ssh-keygen -Y sign -n namespace`` has signed ``message``,
-    or None if it signed another text.
+    """Return the public key with which ``ssh-keygen -Y sign -n namespace`` signed ``message``, or
+    None if it signed another text.
 
     Raises ``ValueError`` with the reason if it is not a signature."""
     text = "".join(armored.split("\n")).strip().replace("\r", "")

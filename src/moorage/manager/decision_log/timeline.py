@@ -22,7 +22,7 @@ _Made = TypeVar("_Made")
 @dataclass(frozen=True, slots=True)
 class Gap:
     """``passes`` passes between ``begin`` and ``end`` were dropped. 0 means that another manager
-    became the leader, and the last second of its predecessor may be missing."""
+    became the leader, in which case its predecessor's last second may be missing."""
 
     begin: int
     end: int
@@ -66,9 +66,9 @@ def _body(segment: SegmentView) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A session that replanning places on another agent or with other devices (``recorded`` and
-    ``planned`` are the agents), or stops in favor of another session (they are the sessions that it
-    is stopped for). None means neither."""
+    """A session that is replanned differently. If the place differs, ``recorded`` and ``planned``
+    are agents, which may be the same with other devices. If the session is stopped in favor of
+    another, they are the sessions that it is stopped for. None means neither placed nor stopped."""
 
     at: int
     session_id: SessionId

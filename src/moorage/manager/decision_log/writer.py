@@ -6,7 +6,8 @@ with the previous one, mostly by identity, and keeps references. ``write`` encod
 yields after each line, so that the caller can let other tasks run in between.
 
 Facts that follow from the inputs are not stored: repeating ``plan`` explains a refusal. Neither are
-facts that the reader already has: placed sessions leave the queue, and templates are numbers.
+facts that the reader already has: placed sessions leave the queue, and templates are referred to by
+number.
 """
 
 from __future__ import annotations

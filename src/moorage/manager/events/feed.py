@@ -120,8 +120,7 @@ class EventFeed:
         self._wake()
 
     def _on_keys(self) -> None:
-        """Send a heartbeat, which makes watchers check their rights, because they may have
-        changed."""
+        """Send a heartbeat, so that watchers check their rights, which may have changed."""
         self._rights += 1
         self._wake()
 

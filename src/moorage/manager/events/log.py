@@ -51,7 +51,7 @@ class EventLog:
         return f"{self._epoch}-{position}"
 
     def position_after(self, event_id: str) -> int | None:
-        """The position after an event, or None if not every later event is known."""
+        """The position after an event, or None if some later events are no longer known."""
         epoch, _, number = event_id.rpartition("-")
         if epoch != self._epoch or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None

@@ -1,4 +1,4 @@
-"""Forecast: when a pending session starts behind others if all of them run until their limits.
+"""Forecast: when a pending session starts if all sessions ahead of it run until their limits.
 Pure."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from moorage.manager.scheduling.core.model import Running
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 # Maximum numbers of sessions ahead and of passes. Beyond them there is no forecast, because a
-# request waits for it.
+# request is waiting for the answer.
 MAX_AHEAD = 100
 _MAX_PASSES = 200
 
@@ -26,7 +26,7 @@ def forecast_start(
     ahead: Collection[SessionId],
     selectors: Mapping[str, Selector] | None = None,
 ) -> int | None:
-    """Time at which ``session_id`` is placed behind the sessions ``ahead`` (Unix microseconds), or
+    """Time at which ``session_id`` is placed after the sessions ``ahead``, in Unix microseconds, or
     None if unknown."""
     if len(ahead) > MAX_AHEAD:
         return None

@@ -63,7 +63,7 @@ _MET = {
 
 @dataclass(frozen=True, slots=True)
 class EarliestFit:
-    """When the best agent of a capacity ``refusal`` can run the session.
+    """When the best agent named in a capacity ``refusal`` can run the session.
 
     At ``at`` (Unix microseconds) it has ``amount`` of the slot, once the sessions ``after`` have
     ended. None means unknown, because ``unlimited`` sessions there have no time limit.
@@ -85,7 +85,7 @@ class PlacementProbe:
     were pending. ``fits_now``: it would start now if no other session were pending.
     ``unlimited_ahead``: how many sessions ahead of it have no time limit. ``dependencies_end``:
     when all sessions that it depends on have ended (Unix microseconds), if no other condition is
-    unmet, or None if unknown. ``forecast``: when it starts behind those ahead if all run until
+    unmet, or None if unknown. ``forecast``: when it starts if all sessions ahead of it run until
     their limits, or None if unknown.
     """
 
@@ -419,8 +419,8 @@ def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
 def corrected(
     outlook: PendingExplanation, past: StartCalibration, now: datetime
 ) -> PendingExplanation:
-    """Add the accuracy of such estimates, and the time at which half of them had started. Known
-    ends are limits, and most sessions end earlier."""
+    """Add the accuracy of such estimates, and the time at which half of them had started. Known end
+    times are limits, and most sessions end earlier."""
     outlook, at, share = (
         outlook.model_copy(update={"calibration": past}),
         outlook.expected_start,

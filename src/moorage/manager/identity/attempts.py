@@ -1,4 +1,4 @@
-"""Limit of sign-in attempts per address, in addition to the lock per name, against clients that try
+"""Limit on sign-in attempts per address. It complements the lock per name, because a client may try
 many names. Pure.
 
 Each manager keeps it in memory, for a limited number of addresses. It saves password hashing, so it

@@ -13,7 +13,7 @@ DEFAULT_PROJECT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """User and project that a session counts against in quotas and fair shares. ``isolated``: the
+    """User and project against whose quotas and fair shares a session is counted. ``isolated``: the
     user is not an administrator, so its processes must not run as the user of an agent."""
 
     user: str

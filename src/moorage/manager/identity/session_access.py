@@ -1,5 +1,5 @@
-"""Refusals, with their texts, at the manager's entrances to sessions: REST, WebSockets, SSH and
-SFTP. Pure.
+"""Refusals and their texts at the manager's entrances to sessions: REST, WebSockets, SSH and SFTP.
+Pure.
 
 The decisions are made by ``common/model/session_access.py``.
 """
@@ -52,7 +52,7 @@ def token_opens(
     open the session's ports.
 
     ``maker``: the creator's role in the session's project."""
-    # Whatever other projects the creator can read.
+    # No matter which other projects the creator can read.
     caller = Caller(maker, maker_name, None, scopes)
     session = Subject(owner, "", kind_of(runtime, isolated=isolated))
     return decide(caller, session, Action.PORTS) is Verdict.ALLOWED

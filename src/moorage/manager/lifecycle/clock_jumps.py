@@ -40,8 +40,8 @@ class Reading:
 def forward_jump_s(earlier: Reading, later: Reading) -> float:
     """Seconds by which the clock was set forward between two readings, or 0.
 
-    If the readings allow a range, its largest value is returned, so that a deadline moved by it is
-    never early."""
+    If a range of jumps is consistent with the readings, the longest is returned, so that a deadline
+    moved by it is never early."""
     passed = (later.at - earlier.at).total_seconds()
     if passed - (later.received - earlier.sent) <= TOLERANCE_S:
         return 0.0

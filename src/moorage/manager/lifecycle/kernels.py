@@ -148,11 +148,11 @@ def next_kernel_status(status: Status, observation: Observation) -> Status:
 def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[KernelChange]:
     """The changes that an update makes to the agent's live kernels among ``stored``.
 
-    A kernel that the agent has had and a full report omits is gone. An ordered kernel may not have
-    arrived yet, and a kernel that is being stopped may not have been withdrawn yet: these are gone
-    once they are listed as absent. A new progress text is a change, as is the health of a running
-    kernel, even if the status stays the same. So is a queued job that its site or its agent no
-    longer reports as queued.
+    A kernel that the agent has had and a full report omits is gone. The order for a new kernel may
+    not have arrived yet, and a kernel that is being stopped may not have been withdrawn yet. Such
+    kernels are gone only once they are listed as absent. A new progress text is a change even if
+    the status stays the same, and so is different health of a running kernel. So is a queued job
+    that its site or its agent no longer reports as queued.
     """
     changes = []
     for kernel in stored:

@@ -157,8 +157,8 @@ def may_continue(
 
 
 def _end_at_run_limit(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition:
-    """End a session that has reached its run limit, or extend its deadline: when the deadline was
-    set, the end of the walltime may have been unknown, or earlier."""
+    """End a session that has reached its run limit, or extend its deadline, because the end of its
+    walltime may have been unknown, or earlier, when the deadline was set."""
     limit_s = run_limit_s(session.spec, _ends_in_s(session, now))
     if limit_s is not None and run_limit_reason(session.spec) is Reason.WALLTIME and limit_s > 0:
         moved = _transition(
@@ -210,8 +210,8 @@ def _main_kernel(kernels: Sequence[KernelSnapshot]) -> KernelSnapshot:
 def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | None:
     """The transition of a session with kernels on a LOST agent (``on_lost_agent``).
 
-    None with `wait`, and with `requeue`, where the program runs again once its lease has ended it.
-    A cluster that may continue without the kernel does so.
+    None with `wait`, and with `requeue`, where the program runs again once it has been stopped
+    because its lease expired. A cluster that may continue without the kernel does so.
     """
     lost = [kernel for kernel in session.kernels if kernel.unreachable]
     if not lost or set(lost) <= set(lost_sub_kernels(session)):
@@ -254,7 +254,7 @@ def _silent(agents: Iterable[AgentId | None], rest: str) -> str:
 def _stop_overdue(session: SessionSnapshot) -> Transition:
     """Record once that the stop is late.
 
-    The session ends only when its kernels end, whoever observes that."""
+    The session ends only when its kernels have ended, no matter who observes it."""
     live = [kernel for kernel in session.kernels if kernel.status not in TERMINAL]
     agents = sorted({kernel.agent_id or "" for kernel in live})
     waits = f"its kernel on agent {', '.join(agents)} is not known to have ended"
@@ -385,8 +385,8 @@ def _was_shut_down(session: SessionSnapshot, reason: Reason) -> bool:
 def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
     """Whether the session may be retried.
 
-    Only a start is retried, only for reasons that another agent may not have, and only while enough
-    other agents exist (one, or as many as a multi-node cluster needs)."""
+    Only a start is retried, only for reasons that may not apply on another agent, and only while
+    enough other agents exist (one, or as many as a multi-node cluster needs)."""
     if session.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
         return False  # the program ran between two reports, and its end is the session's result
 

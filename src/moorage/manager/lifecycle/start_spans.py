@@ -193,8 +193,7 @@ def start_spans(
 
 
 def _pending_since(history: Sequence[HistoryRow]) -> float:
-    """The time from which the session that is pending at the end of ``history`` has been
-    pending."""
+    """When the session, which is pending at the end of ``history``, became pending."""
     since = history[-1].at
     for entry in reversed(history):
         if entry.new is not Status.PENDING:

@@ -30,8 +30,8 @@ log = structlog.get_logger("moorage.autoscale")
 _SCOPE = Scope.system("autoscaler")
 INTERVAL_S = 2.0
 AT_ONCE = 100
-# Interval at which an endpoint is examined if nothing changes, because unreported values such as
-# the age of a report may have changed. The second value is the number of endpoints per run,
+# Interval at which an endpoint is examined if nothing changes, because values that nothing reports,
+# such as a report's age, may have changed. The second value is the number of endpoints per run,
 # longest-waiting first; with more endpoints, the interval is longer.
 LOOK_S = 30.0
 SWEPT = 8

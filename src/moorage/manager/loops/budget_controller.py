@@ -71,7 +71,7 @@ class BudgetController:
 
 
 def next_in_s(left_s: Iterable[float | None], took_s: float) -> float:
-    """Seconds until the next aggregation: when the first budget is exhausted at its current rate.
-    ``took_s``: duration of this aggregation. Pure."""
+    """Seconds until the next aggregation, which is due when the first budget will be exhausted at
+    its current rate. ``took_s``: duration of this aggregation. Pure."""
     soonest_s = min((seconds for seconds in left_s if seconds is not None), default=INTERVAL_S)
     return min(max(soonest_s, LEAST_S, took_s / SHARE), INTERVAL_S)

@@ -32,7 +32,7 @@ class DatabaseClock:
         self._clock = clock
         self._reading: Reading | None = None
 
-        # The last reading before a jump that has not yet been corrected, and that jump.
+        # The last reading before a jump that has not yet been corrected, and the jump itself.
         self._before_jump: Reading | None = None
         self._jump_s = 0.0
         self._corrected = 0  # jumps so far, by any manager

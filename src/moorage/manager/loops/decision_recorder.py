@@ -25,7 +25,7 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.recorder")
 
 WRITE_EVERY_S = 1.0
-# Interval between complete snapshots, at which reading can begin.
+# Interval between complete snapshots. Reading can begin at any of them.
 SNAPSHOT_EVERY_S = 300.0
 # Limits on unwritten agents, sessions and places: above the first, write immediately; above the
 # second, drop.

@@ -2,7 +2,8 @@
 it.
 
 Each manager measures durations by its own monotonic clock: how long the leader may trust its lease,
-and for how long a follower has seen it unrenewed. Clocks of two hosts are never compared.
+and how long the follower has seen the lease without a renewal. Clocks of two hosts are never
+compared.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ RENEWAL_S = 0.5
 # The leader stops trusting its lease this long before it ends, so that a slow response cannot
 # extend it.
 MARGIN_S = 0.5
-# The longest lease of any release. A lease that claims to last longer results from a jump of the
-# database's clock.
+# The longest lease of any release. If a lease appears to last longer, the database's clock has
+# jumped.
 LONGEST_LEASE_S = 10.0
 # A follower checks a lease that is about to end at least this often.
 _SHORTEST_LOOK_S = 0.02
@@ -93,7 +94,7 @@ class Leader:
             self._trusted_until = started + LEASE_S - MARGIN_S
             if not was_leading:
                 log.info("leading", term=self._term)
-                # Work that only the leader does has been waiting for a leader.
+                # Work that only a leader does may have been waiting for this.
                 self._store.notifier.notify([Topic.SCHEDULE, Topic.ENDPOINTS, Topic.BUDGETS])
 
     async def _stand(self) -> int | None:

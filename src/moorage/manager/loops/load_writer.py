@@ -28,7 +28,7 @@ _PROXIES = 1000
 
 class LoadWriter:
     """``saw_traffic`` is called with the sessions whose apps had traffic. ``on_refused`` is called
-    with the name and the incarnation of a report that was not written, and the address of the
+    with the name and the incarnation of a report that was not written, and with the address of the
     process that owns the name."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Presence of this manager in the database: signs of life, and the removal of managers that have
+"""Presence of this manager in the database: its heartbeats, and the removal of managers that have
 stopped.
 
 Agents of a removed manager are detached: nothing is placed on them until they are connected to
@@ -60,8 +60,8 @@ class OwnFacts:
     """The state that a manager reports with each beat.
 
     ``links``: how many agents and proxies are connected to it. ``dialout``: where these proxies
-    accept connections from agents that only dial out. ``asks``: by a proxy's name, the addresses
-    that do not answer it. ``plain_senders``: who uses an interface without TLS, by kind.
+    accept connections from agents that only dial out. ``asks``: the addresses that do not answer a
+    proxy, by the proxy's name. ``plain_senders``: who uses an interface without TLS, by kind.
     """
 
     links: Callable[[], tuple[int, int]] = lambda: (0, 0)

@@ -33,8 +33,8 @@ log = structlog.get_logger("moorage.replicas")
 
 
 # Number of endpoints that the sweep examines each second, changed or not. Where notifications may
-# be missing, the sweep runs immediately, and every endpoint is also planned once, a limited number
-# per run, after those that differ from their desired state.
+# be missing, the sweep runs immediately, and every endpoint is also planned once. Each run plans a
+# limited number of them, starting with those that differ from their desired state.
 SWEEP_S = 1.0
 SWEPT = 25
 
@@ -149,8 +149,8 @@ class ReplicaController:
             await self._store.replicas.complete(_SCOPE, endpoint, term)
 
     def _tell_late(self, endpoint: EndpointSnapshot, now: datetime) -> None:
-        """Publish an event when a walltime will end before its successor is ready, and when that is
-        no longer the case."""
+        """Publish an event when a replica's walltime will end before its successor is ready, and
+        another when that is no longer the case."""
         late = late_successor(endpoint, now)
         endpoint_id = endpoint.endpoint_id
         if (late is not None) == (endpoint_id in self._late):

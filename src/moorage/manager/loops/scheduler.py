@@ -106,7 +106,7 @@ class Scheduler:
         await self._store.scheduling.record_holds(
             snapshot, made.holds, policy.num_retries_to_skip, made.bypasses, term=term
         )
-        if placed == len(made.places):  # the store does not report which were placed
+        if placed == len(made.places):  # the store does not report which sessions were placed
             self._metrics.capacity.sessions_placed(
                 group, waits_s(self._planners.pending(group), made, now)
             )

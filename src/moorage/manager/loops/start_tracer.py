@@ -2,8 +2,8 @@
 history.
 
 It exists only if tracing is on. Each manager traces only its own writes, so that each span is sent
-once. If a process dies before sending its spans, they are lost, as are the reasons why a session
-waited under a former leader.
+once. If a process dies before sending its spans, the spans are lost. So are the reasons for which a
+session waited under a former leader.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from moorage.manager.lifecycle.transitions import Transition
 from moorage.manager.scheduling.core.results import HeldSession, Place
 from moorage.manager.store import Store
 
-# Maximum numbers of sessions whose holds are kept, of holds for each session, and of sessions that
-# wait to be read.
+# Maximum number of sessions whose holds are kept, of holds per session, and of sessions waiting to
+# be read.
 _SESSIONS = 20_000
 _HOLDS = 16
 _READ_TOGETHER = 200

@@ -1,4 +1,4 @@
-"""Stop controller: completes stops of many sessions that requests have begun but not finished."""
+"""Stop controller: completes stops of many sessions that a request has begun but not finished."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EACH_S = 5.0
 
 
 class StopController:
-    """The request stops what it can before it answers. This loop finds the rest in the rows,
-    whatever happened to the request and its manager."""
+    """The request stops what it can before it answers. This loop finds the rest in the rows, no
+    matter what happened to the request and its manager."""
 
     def __init__(
         self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock

@@ -125,8 +125,8 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
 
 
 def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
-    """The view, stripped of secrets and of the names of other projects and users unless the caller
-    sees the whole platform."""
+    """The view. If the caller does not see the whole platform, secrets and the names of other
+    projects and users are removed."""
     scope = call.scope
     options = view.options
     if scope.projects is None:

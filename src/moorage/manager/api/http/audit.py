@@ -27,10 +27,10 @@ from moorage.manager.identity.scope import Scope
 
 log = structlog.get_logger("moorage.audit")
 REQUEST_ID = web.RequestKey("moorage.request_id", str)
-# User whom a request without credentials has signed in; the audit entry names that user.
+# The user that a request without credentials signed in, whom its audit entry names.
 SIGNED_IN = web.RequestKey("moorage.signed_in", Scope)
 
-# Writes to the work of tenants, which keeps its own history.
+# Writes to tenants' workloads, which keep their own history.
 _WORK = frozenset({"sessions", "endpoints", "workspaces"})
 # Routes that delete that history.
 _ENDS_HISTORIES = frozenset({("DELETE", "/v1/sessions/{ref:.+}")})
@@ -45,7 +45,7 @@ def is_audited(row: Route) -> bool:
 
 
 def reader_of(row: Route, rows: Sequence[Route]) -> Route | None:
-    """Find the route that reads the resource that ``row`` writes: the route with the same path, or
+    """Find the route that reads the resource written by ``row``: the route with the same path, or
     with the nearest path above it. None if ``row`` creates a resource."""
     readers = {reader.path: reader for reader in rows if reader.method == "GET"}
     path = row.path
@@ -75,10 +75,10 @@ async def run_audited(row: Route, reader: Route | None, call: Call[Any, Any]) ->
 
 
 async def _run_open(row: Route, call: Call[Any, Any]) -> Answer:
-    """Run a request without a key. It leaves an entry if it succeeds, or if a password or key is
-    wrong.
+    """Run a request without a key. It is recorded if it succeeds, or if a password or key is wrong.
 
-    The number of wrong passwords and keys per address is limited; other failures are not."""
+    Wrong passwords and keys are limited per address; other failures are not, so they are not
+    recorded."""
     try:
         return await row.handler(call)
     except Unauthenticated as error:
@@ -159,7 +159,7 @@ async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
 
 def _shown(answer: BaseModel) -> dict[str, Any]:
     """The response without secrets, or only its size if it is large."""
-    # Checked before it is copied part by part.
+    # The size is checked before the response is copied piece by piece.
     if (size := len(answer.model_dump_json())) > _MAX_BYTES:
         return {"omitted_bytes": size}
     shown = _without_secrets(answer.model_dump(mode="json"))

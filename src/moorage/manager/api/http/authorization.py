@@ -58,11 +58,12 @@ def check_access(route: Route, scope: Scope) -> None:
 async def check_limits(
     call: AnyCall, spec: Workload, *, new_work: bool = True, recorded_priority: int = 0
 ) -> None:
-    """Raise ``Forbidden`` or ``NotFound`` if the caller's key, project or role, or the resource
-    group, does not allow a workload, and ``BudgetExhausted`` for new work.
+    """Raise ``Forbidden`` or ``NotFound`` if the caller's key, project or role or the resource
+    group does not allow a workload, and ``BudgetExhausted`` if the work is new and a budget is
+    exhausted.
 
-    ``recorded_priority``: the priority of the existing workload or its template, which the caller's
-    role may keep even above its own ceiling."""
+    ``recorded_priority``: the priority of the existing workload or its template, which the caller
+    may keep even if it exceeds the ceiling of the caller's role."""
     if new_work:
         await call.deps.store.budgets.check(call.scope)
 

@@ -56,8 +56,8 @@ class LogSource(Protocol):
         time of the first line, or 0 for any. With ``offset``, the log starts at this byte and stops
         where bytes are missing. Each piece carries the number of its first byte.
 
-        Raises ``AgentUnreachable``, ``Conflict`` or ``NotFound`` before the first chunk. Cancelled
-        when the client disconnects."""
+        Raises ``AgentUnreachable``, ``Conflict`` or ``NotFound`` before the first chunk. The read
+        is cancelled when the client disconnects."""
         ...
 
 
@@ -90,7 +90,8 @@ class CommandSource(Protocol):
     def ask(
         self, session: SessionView, hostname: str, code: str
     ) -> AbstractAsyncContextManager[OpenCommand]:
-        """Send a request about code runs as JSON; the agent's answer is the command's output.
+        """Send a request about code runs, encoded as JSON. The agent's answer is read like a
+        command's output.
 
         Leaving the context does not stop any run. Raises ``NotFound``, ``AgentUnreachable``."""
         ...

@@ -17,7 +17,7 @@ class Description:
 
 
 class LazyDescription:
-    """Calls ``make`` once, in a thread, even if the first requester no longer waits."""
+    """Calls ``make`` once, in a thread, and finishes even if the first requester stops waiting."""
 
     def __init__(self, make: Callable[[], Description]) -> None:
         self._make = make

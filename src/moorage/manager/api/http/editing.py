@@ -26,9 +26,9 @@ async def edit(
     """Merge the body into the result of ``read``, and ``write`` it if the stored resource is
     unchanged.
 
-    With If-Match, a different version is an error. Without it, the body is merged again, so that
-    two edits of different fields both take effect. Raises ``PreconditionFailed``, ``InvalidInput``
-    and the errors of ``read`` and ``write``."""
+    With If-Match, a different version is an error. Without it, the body is merged into the changed
+    resource, so that two edits of different fields both take effect. Raises ``PreconditionFailed``,
+    ``InvalidInput`` and the errors of ``read`` and ``write``."""
     asked = call.if_match(what)
     attempts = 0
     while True:

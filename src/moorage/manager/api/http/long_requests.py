@@ -33,7 +33,7 @@ _REFUSED = (401, 403)
 
 
 def has_lost_rights(before: Scope, now: Scope) -> bool:
-    """Whether an act that ``before`` allowed may now be forbidden.
+    """Whether an action that ``before`` allowed may now be forbidden.
 
     A key's restrictions may have changed; they apply to its next requests."""
     return (before.owner, before.role, before.projects) != (now.owner, now.role, now.projects)
@@ -50,7 +50,7 @@ class _Open:
 
 
 class OpenRequests:
-    """All requests that are being served, each with the rights that it had at its start.
+    """All requests that are being served, each with the rights that it had when it started.
 
     ``on_change`` subscribes to changes of keys, users and projects."""
 

@@ -115,7 +115,8 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
 
 
 def _description(row: Route) -> str:
-    """The permitted callers of the route, and how it handles repetition and concurrent changes."""
+    """The permitted callers of the route, and how it handles repeated requests and concurrent
+    changes."""
     parts = [row.summary.rstrip(".") + ".", CALLERS[row.access]]
     if row.access != "open":
         parts.append(f"A key with scopes needs `{row.needs}`.")

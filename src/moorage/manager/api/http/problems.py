@@ -25,7 +25,7 @@ _SHOWN_CHARS = 100
 # longer to list them than an event loop can afford.
 _SHOWN_ERRORS = 20
 _LISTED_ERRORS = 1_000
-# Longer names cannot be misspellings of our field names, and are not compared with them.
+# Longer names cannot be misspellings of our field names, so they are not compared with them.
 _COMPARED_CHARS = 64
 
 

@@ -27,12 +27,13 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255
 _ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
 
-# Bytes for routes that do not need a key, whose bodies are an address, a certificate request or a
-# password.
+# Maximum body size, in bytes, on routes that need no key. Their bodies contain an address, a
+# certificate request or a password.
 OPEN_BODY_BYTES = 16 * 1024
-# JSON values in a body.
+# Maximum number of JSON values in a body.
 MAX_VALUES = 20_000
-# JSON values in a body that is validated in the event loop, which takes about 20 ms at most.
+# The same for a body that is validated in the event loop, where validation then takes at most about
+# 20 ms.
 _INLINE_BYTES = 32 * 1024
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
@@ -54,8 +55,8 @@ async def read_body(
 
     Raises ``UnsupportedMediaType``, ``BodyTooLarge``, ``MalformedBody``, ``RequestTimeout`` or
     ``InvalidFields``. After the response, the server drains the rest of a body that is too large,
-    so that a client that sends everything before it reads receives the response instead of a
-    connection reset."""
+    so that a client that reads nothing until it has sent everything receives the response instead
+    of a connection reset."""
     if (
         request.content_type != "application/json"
         or (request.charset or "utf-8").lower() != "utf-8"

@@ -95,7 +95,8 @@ async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
     session = await _session(call)
     spec = call.body
 
-    # Recorded in the audit log like commands, because an auditor must see even potential secrets.
+    # Recorded in the audit log like commands, because an auditor must see them even if they contain
+    # secrets.
     code = spec.code or " && ".join(filter(None, (getattr(spec, stage) for stage in STAGES)))
     log.info(
         "code started",
@@ -341,7 +342,8 @@ async def _receive(
 
 
 def _given(found: Any) -> dict[str, Any] | None:
-    """The request to the run in a client's message, or None if the run does not understand it."""
+    """The request that a client's message makes to the run, or None if the message is not
+    understood."""
     if isinstance(found, dict) and isinstance(found.get("input"), str):
         return {"op": "input", "text": found["input"]}
     return (

@@ -1,7 +1,7 @@
 """Prometheus exposition of endpoints and their replicas, from their views. Pure.
 
 A replica whose engine cannot be reached is loading, with zeros. The series of a deleted resource
-end by themselves, because no state is kept between calls."""
+disappear by themselves, because no state is kept between calls."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def usage(call: Call[None, UsageQuery]) -> Page[ModelUsage]:
 def full_hours(
     since: datetime | None, until: datetime | None, now: datetime
 ) -> tuple[datetime, datetime]:
-    """The full hours that contain the interval. Pure."""
+    """The interval, extended to whole hours. Pure."""
     end = until or now
     begin = since or end - _DAY
     last = end.replace(minute=0, second=0, microsecond=0)

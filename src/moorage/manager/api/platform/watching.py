@@ -24,8 +24,8 @@ from moorage.manager.identity.audience import Audience
 # A client that reads nothing for this many seconds is disconnected. Until then, the events that it
 # has not read stay in the log that all clients share; only one write is queued for its socket.
 WRITE_S = 30.0
-# Step lengths in seconds with the days that each is kept, and the largest and the default number of
-# steps in a response.
+# Step lengths in seconds, each with the number of days for which it is kept; then the largest and
+# the default number of steps in a response.
 STEPS: dict[Step, tuple[int, float]] = {
     "minute": (60, 2),
     "hour": (3600, 90),
@@ -214,7 +214,7 @@ async def occupancy_history(call: Call[None, OccupancyHistoryQuery]) -> Occupanc
 
 def choose_step(since: datetime, until: datetime, now: datetime) -> Step:
     """The shortest step that is still kept for ``since`` and yields at most ``USUAL_STEPS`` steps;
-    otherwise a day. Pure."""
+    or a day if there is none. Pure."""
     for step, (seconds, days) in STEPS.items():
         few = (until - since).total_seconds() <= USUAL_STEPS * seconds
         if few and now - since <= days * _DAY:

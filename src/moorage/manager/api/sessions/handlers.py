@@ -171,7 +171,7 @@ async def _with_warnings(
     """Add warnings if no agent could ever run the session, and about partially supported fields,
     secrets in `env`, and budgets.
 
-    The session has been created in any case."""
+    The session has already been created."""
     call.request[SESSION] = made.id
     message = REASONS[Reason.INFEASIBLE].text
     found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
