@@ -23,8 +23,8 @@ async def open_store(
     *,
     tracer: TraceSink | None,
 ) -> tuple[Store, LineageGuard]:
-    """Open the store, entered on ``stack``, and return it with its connections' guard. ``tracer``:
-    traces starts."""
+    """Open the store, enter it on ``stack``, and return it along with the guard of its connections.
+    ``tracer`` traces starts."""
     dsn = settings.dsn
     if dsn is None:
         embedded = EmbeddedPostgres(

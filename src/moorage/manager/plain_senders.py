@@ -1,6 +1,6 @@
-"""Senders of secrets over loopback without TLS: they cannot verify this manager.
+"""Senders of secrets over loopback without TLS, which cannot verify this manager.
 
-Another process that took the port while the manager was down would receive the same secrets.
+A process that took over the port while the manager was down would receive the same secrets.
 `moorage doctor --cluster` names them.
 """
 
@@ -15,8 +15,8 @@ PlainKind = Literal["agents", "proxies", "keys"]
 
 
 class PlainSenders:
-    """``agents`` and ``proxies`` whose newest connection is of this kind, and API ``keys`` that
-    have arrived this way since the start, by name."""
+    """``agents`` and ``proxies`` whose newest connection is of this kind, and names of the API
+    ``keys`` that have arrived this way since the manager started."""
 
     def __init__(self) -> None:
         self._names: dict[PlainKind, dict[str, None]] = {"agents": {}, "proxies": {}, "keys": {}}

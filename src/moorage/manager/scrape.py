@@ -21,7 +21,8 @@ from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.metrics")
 
-# Minimum age of counts before they are repeated, and the maximum share of time spent on counting.
+# Minimum age of counts before rows are counted again, and the maximum share of time spent on
+# counting.
 LEAST_AGE_S = 2.0
 COST = 0.01
 # The same for the ledger's sums, with their timeout and the maximum number of projects and budgets,

@@ -96,7 +96,7 @@ _RENEWAL_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopParts:
-    """The objects that the control loops use. ``starts``: the tracer for starts."""
+    """The objects that the control loops use. ``starts``: the tracer for session starts."""
 
     store: Store
     leader: Leader
@@ -168,8 +168,8 @@ class Manager:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        # Start with what others wait for: a new leader, and agents and proxies that switch to
-        # another manager.
+        # Resign and close the links first, because others wait for this: the next leader, and the
+        # agents and proxies that switch to another manager.
         if self._leader is not None and self._link_server is not None:
             await self._leader.resign()
             await self._link_server.stop()
@@ -535,8 +535,8 @@ class Manager:
         self._plain_senders.note_peer("proxies", name, peer, has_tls=self.has_tls)
 
     def _reserve(self, kind: ListenerKind, port: int) -> str | None:
-        """Reserve a path for a Unix socket until the manager has stopped; None if this is
-        impossible."""
+        """Reserve a path for a Unix socket until the manager has stopped; None if it cannot be
+        reserved."""
         path = socket_path(self._home, kind, port)
         try:
             return self._stack.enter_context(reserved(path))

@@ -1,5 +1,4 @@
-"""Idle controller: warns unused interactive sessions that they will be stopped, and later stops
-them.
+"""Idle controller: warns about unused interactive sessions, and later stops them.
 
 It counts only time that it has itself observed while leading, so neither a gap nor a clock jump
 ends a session.

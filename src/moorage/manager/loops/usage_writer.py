@@ -2,8 +2,9 @@
 
 Only the newest report of each agent is kept. The newest load of each engine and progress of each
 kernel are kept until they are written, because reports contain only changes; so are per-minute
-records. While Postgres is slow or unavailable, they wait, up to a limit. Well before it, agents are
-asked to hold their usage, and a report beyond it is refused as a whole.
+records. While Postgres is slow or unavailable, up to a limited number of values wait. Well before
+the limit, agents are asked to hold their usage; a report that would exceed it is refused as a
+whole.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.usage")
 
 EVERY_S = 1.0
-# Per kind: the number that may wait, and the number of minutes that one statement writes. Agents
-# hold their usage from half the limit on, so that what they have sent by then fits into the other
+# Per kind: the number that may wait, and the number of minutes that one statement writes. From half
+# the limit on, agents hold their usage, so that what they have already sent fits into the other
 # half.
 WAITING = 20_000
 AT_ONCE = 2_000

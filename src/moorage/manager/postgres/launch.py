@@ -1,5 +1,5 @@
 """Launcher for the Postgres server: drops privileges, ties the process to its parent, then executes
-a program. Run by its path, never imported.
+a program. It is run by its path and never imported.
 
     python -I -S launch.py PARENT_PID UID GID PROGRAM [ARGUMENT ...]
 

@@ -1,4 +1,4 @@
-"""Roles of the embedded Postgres: a superuser for its administration, and the role of the manager.
+"""Roles of the embedded Postgres: a superuser for administration, and the manager's role.
 
 The manager owns the database and everything in it, but is not a superuser: a Postgres superuser can
 read and write its user's files, and run programs. In databases of earlier releases, the manager was
@@ -51,7 +51,7 @@ END $do$;
 
 async def prepare_manager_role(superuser_dsn: str, password: str) -> None:
     """Create the role if needed, and make it the owner of the database and all its contents."""
-    # Startup never waits for a standby.
+    # Startup must never wait for a standby.
     connection = await asyncpg.connect(
         superuser_dsn, server_settings={"synchronous_commit": "local"}
     )

@@ -301,8 +301,8 @@ class EmbeddedPostgres:
         self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
         out = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-        # A minimal environment, because this process's environment contains secrets, and a separate
-        # session, because Ctrl-C must reach this process first.
+        # The environment is minimal, because this process's environment contains secrets. The
+        # session is separate, because Ctrl-C must reach this process first.
         environment = {
             name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
         }

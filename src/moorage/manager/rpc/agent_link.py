@@ -39,18 +39,18 @@ from moorage.manager.store import ReportRefused, Store, Topic
 
 log = structlog.get_logger("moorage.link")
 
-# Number of agents read per run. More are read in several runs, because a thousand at once would
-# block everything else.
+# Number of agents read per run. Any others are read in later runs, because reading a thousand at
+# once would block everything else.
 READ_AT_ONCE = 500
 # Kernels that were reported as ended are removed with the next orders, or after this many seconds.
 PRUNE_DELAY_S = 0.5
-# A report that was being applied when its stream ended may attach its agent again, so the end of
-# the stream is written once more.
+# A report that was still being applied when its stream ended may attach the agent again, so the
+# agent is then detached once more.
 DETACH_AGAIN_S = 1.0
 # An agent that was asked to switch to another manager but stayed is asked again after this many
 # seconds. It may have a reason to stay, or run an earlier release.
 HAND_OVER_AGAIN_S = 600.0
-# Seconds between two checks for revoked proxies without a notification.
+# Seconds between two checks for revoked proxies if no notification arrives.
 _REVOKED_S = 30.0
 
 Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
@@ -95,7 +95,7 @@ class AgentLinks:
         # Agents whose orders must be read, with the kernels concerned, or None for all.
         self._changed: dict[AgentId, set[KernelId] | None] = {}
         # Newest ``sent_at`` of stored reports that wait for a contact. It is sent after orders that
-        # were read later.
+        # were read after it was stored.
         self._contacts: dict[AgentId, int] = {}
 
         # Streams that have ended, by agent: their number, and the time (monotonic seconds).
@@ -171,7 +171,7 @@ class AgentLinks:
                 some[agent_id] = kernels | pruned
 
         try:
-            # Taken before the read, because a delayed run must not give old orders a newer
+            # Taken before the read, because a delayed read must not give old orders a newer
             # generation.
             generation = await self._store.orders.next_generation()
             found = await self._store.orders.of_many(whole, with_given_up) if whole else {}
@@ -209,7 +209,7 @@ class AgentLinks:
 
     def hand_over(self, manager: str, count: int) -> list[AgentStream]:
         """Ask this number of agents to switch to the manager at this address, starting with those
-        with the fewest kernels, whose first report there is the smallest.
+        that have the fewest kernels, because their first reports there are the smallest.
 
         An agent that stays is asked again after a while. Returns their streams."""
         now = self._clock.monotonic()
@@ -353,8 +353,8 @@ class AgentLinks:
         raise_failure(reader)
 
     async def apply_report(self, stream: AgentStream, message: Report | ReportDelta) -> bool:
-        """Apply a report. Returns False, without changing anything, if a newer stream of the agent
-        has replaced this one here.
+        """Apply a report. Returns False, without changing anything, if a newer stream from the
+        agent to this manager has replaced this one.
 
         Raises ``StreamRefused`` if another manager has a newer stream."""
         async with self._apply_locks.setdefault(stream.agent_id, asyncio.Lock()):
@@ -378,7 +378,7 @@ class AgentLinks:
 
         if message.sent_at:
             # A kernel whose lease has expired is withdrawn first, because it may be waiting for
-            # contact to start.
+            # contact before it starts.
             self._contacts[stream.agent_id] = message.sent_at
             self.orders_changed([stream.agent_id])
 

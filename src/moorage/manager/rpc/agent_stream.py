@@ -1,5 +1,5 @@
 """Stream of one agent: turns its reports into updates for the store, taking into account the orders
-on their way to it."""
+that are on their way to the agent."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class AgentStream:
         self._orders = OrdersSender()
         self._full_requested_at = -inf
 
-        # The newest orders, the generation of the orders to be sent, and the changes since the last
-        # orders that were sent.
+        # The newest orders, the generation of the orders to be sent, and the changes since the
+        # orders that were sent last.
         self.has_orders = False  # they have been read completely
         self._ordered: dict[KernelId, KernelSpec] = {}
         self._unsent: int | None = None
@@ -125,7 +125,7 @@ class AgentStream:
         # Ordered kernels, with the first generation that named them, until the agent acknowledges
         # that generation. The agent may start them at any moment.
         self._unacknowledged: dict[KernelId, int] = {}
-        # Kernels that the agent neither should have nor has, for the next update.
+        # Kernels that the agent should not have and does not have, for the next update.
         self._absent: set[KernelId] = set()
 
         # The first orders sent (generation, monotonic seconds), until the agent acknowledges any
@@ -137,8 +137,8 @@ class AgentStream:
         self._check(report)
 
     def bind(self, host: str, why: str = "") -> None:
-        """Set ``host`` as the host at which its kernels are reached, given that the agent reported
-        ``address``. ``why``: the reason why it dials out."""
+        """Set the ``host`` at which the agent's kernels are reached, after it reported ``address``.
+        ``why``: the reason why it dials out."""
         self.host = host
         self.reach_why = why
         self.wake.set()
@@ -323,7 +323,7 @@ class AgentStream:
         return not self._reports.reports(kernel_id) and kernel_id not in self._unacknowledged
 
     def offer(self, found: AgentOrders, generation: int) -> None:
-        """Send these orders next if they differ from the last orders, or if the agent should
+        """Send these orders next if they differ from the last orders, or if the agent has yet to
         confirm that it does not have an unwanted kernel."""
         absent = {k for k in found.unwanted if k not in self._absent and self._is_absent(k)}
         self._absent |= absent
@@ -354,8 +354,8 @@ class AgentStream:
         return known is None or known.reload_generation != spec.reload_generation
 
     def next_message(self, now: float) -> Orders | OrdersDelta | None:
-        """The message for the orders that were offered last, or None if they have been sent.
-        ``now``: monotonic seconds."""
+        """The message with the orders that were offered last, or None if it has been sent. ``now``:
+        monotonic seconds."""
         generation = self._unsent
         self._unsent = None
         if generation is None:

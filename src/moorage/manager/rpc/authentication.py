@@ -153,13 +153,13 @@ class LinkAuthenticator:
         return trust
 
     async def retire_replaced_key(self, caller: LinkCaller) -> None:
-        """Retire the previous key. Call this when a peer's link starts: once it uses its newest
-        key, the previous key is no longer needed."""
+        """Retire the previous key. Call this when a peer's link starts: once the peer uses its
+        newest key, it no longer needs the previous one."""
         if caller.peer is not None and caller.peer.was_renewed and caller.key == caller.peer.key:
             await self._store.peers.retire(caller.peer_id, caller.key)
 
     async def authenticate_manager(self, context: Any) -> None:
-        """Abort the call unless another manager makes it. The CA issues certificates with the
+        """Abort the call unless the caller is another manager. The CA issues certificates with the
         managers' name only to managers."""
         if self._token is not None:
             await _check_token(context, self._token)
@@ -212,7 +212,8 @@ class LinkAuthenticator:
         left = await self._store.peers.valid(list(asked))
         now = self._clock.now()
 
-        # A call under a CA that was dropped ends, and its peer reconnects with its new certificate.
+        # A call whose certificate comes from a dropped CA ends, and the peer reconnects with its
+        # new certificate.
         trust = await self._authorities.refresh() if self._authorities is not None else None
         trusted = frozenset(trust.fingerprints.values() if trust is not None else ())
         for peer_id, calls in asked.items():

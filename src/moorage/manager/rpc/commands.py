@@ -156,7 +156,7 @@ class CommandBroker:
     def ask(
         self, session: SessionView, hostname: str, code: str
     ) -> AbstractAsyncContextManager[RelayedCommand]:
-        """Send a request about code runs; the agent's answer is the command's output.
+        """Send a request about code runs. The agent's answer is read like a command's output.
 
         Raises ``NotFound``, ``AgentUnreachable``."""
         kernel = _kernel_of(session, hostname)
@@ -223,8 +223,8 @@ class CommandBroker:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Close first, because when the agent disconnects, its stream ends and this call is
-            # cancelled, possibly here.
+            # Close first: when the agent disconnects, its stream ends and this call is cancelled,
+            # possibly at this point.
             command.outputs.close()
             # gRPC cannot end a call while a message is being written, even for a cancelled task.
             command.inputs.close()

@@ -1,7 +1,7 @@
 """Hand-over of agents and proxies to managers that have fewer, as ``spreading`` decides.
 
-A peer that is asked switches on its own once the other manager answers. A peer that stays is
-counted again.
+A peer that is asked to switch does so on its own once the other manager answers. A peer that stays
+is counted again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Links(Protocol[L]):
 
 
 class _Kind(Generic[L]):
-    """One kind of peer: the peers asked last, and the next decision."""
+    """One kind of peer: the peers that were asked last, and the time of the next decision."""
 
     def __init__(self, name: str, links: _Links[L]) -> None:
         self._name = name

@@ -35,8 +35,8 @@ FIRST_ANSWER_S = 10.0
 # Chunks buffered for a slow reader; beyond that, the agent waits.
 BUFFERED_CHUNKS = 64
 POLL_S = 0.5
-# How long after a log has ended the end of its kernel may be reported. Reports of changes arrive
-# within a second.
+# Longest time from the end of a log to the report that its kernel has ended. Reports of changes
+# arrive within a second.
 END_S = 10.0
 
 
@@ -76,8 +76,8 @@ class LogBroker:
         answer.
 
         Before any other piece, raises ``NotFound`` if there is no log yet, or none with times;
-        ``AgentUnreachable`` if the agent does not respond through any manager and there is no
-        stored part of the log; and ``Conflict`` if it is too old for times. If there is no output,
+        ``AgentUnreachable`` if the agent does not respond through any manager and no part of the
+        log is stored; and ``Conflict`` if the agent is too old to add times. If there is no output,
         ``NotFound`` with the cause means that the kernel failed before it ran.
         """
         _require_hostname(session, hostname)
@@ -118,7 +118,8 @@ class LogBroker:
     ) -> KernelView | None:
         """Return ``kernel``, whose log has ended without a byte, if it failed before it ran.
 
-        With ``follow``, it has ended, but the agent's report of this may not yet be stored."""
+        With ``follow``, the kernel has ended, but the agent's report that it has may not yet be
+        stored."""
         deadline = self._clock.monotonic() + END_S
         while kernel.status not in TERMINAL and follow and self._clock.monotonic() < deadline:
             session = await self._store.sessions.get(scope, session.id)
@@ -131,8 +132,7 @@ class LogBroker:
     def read_output(
         self, agent_id: str, session_id: SessionId, output: str
     ) -> AsyncGenerator[agent_pb2.LogChunk, None]:
-        """Read an output that this agent has, no matter how long that takes. Raises
-        ``AgentUnreachable``."""
+        """Read an output that this agent has, without a time limit. Raises ``AgentUnreachable``."""
         request = LogRequest(
             self._clock.new_id(), KernelId(""), follow=True, output=output, session_id=session_id
         )
@@ -216,8 +216,8 @@ def _require_hostname(session: SessionView, hostname: str) -> None:
 
 class _Answer:
     """The data that an agent has sent. ``has_data``: it has sent a byte of the log. ``is_final``:
-    the stored part of the log is not used instead, because it has neither numbers nor times, and
-    does not continue where an answer was interrupted.
+    the stored part of the log is not used instead, because that part has neither byte numbers nor
+    times, and does not continue where an answer was interrupted.
     """
 
     def __init__(self, request: LogRequest, kernel: KernelView) -> None:
@@ -240,8 +240,8 @@ class _Answer:
             self._place = chunk.offset
             self.is_final = True
 
-        # The first chunk only identifies the log, and another one its beginning. The log of a
-        # kernel that has ended shows immediately whether it has any content, so an answer without
+        # The first chunk only identifies the log, and another identifies its beginning. The log of
+        # a kernel that has ended shows immediately whether it has any content, so an answer without
         # content need not start.
         tells = self._is_live and (self._place is not None or not self._is_identified)
         self._is_identified = True

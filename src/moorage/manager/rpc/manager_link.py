@@ -1,8 +1,8 @@
 """Manager link: requests to agents that are connected to another manager of the same database.
 
 The brokers of a manager use it. The called manager uses only its own agent links, so that a request
-is forwarded at most once. Managers authenticate each other by their certificates, or by the link
-token where links have no TLS.
+is forwarded at most once. Managers authenticate each other by their certificates, or, where links
+have no TLS, by the link token.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class ManagerLinkClient:
 
 def find_conflict(own: DatabaseIdentity, other: DatabaseIdentity, link: str) -> str:
     """Explain why a manager must not start on its own database while the manager at ``link`` uses
-    the other, or return "" if it may.
+    another copy, or return "" if it may start.
 
     Agents and proxies would get orders from both."""
     if own.installation != other.installation:

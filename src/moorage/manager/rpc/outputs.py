@@ -1,5 +1,5 @@
 """Broker for step outputs: relays an output from the agent that has it to the agent that needs it,
-and informs agents which outputs they can delete.
+and tells agents which outputs they can delete.
 
 An agent gets an output only as an input of a kernel that it should currently run.
 """

@@ -1,11 +1,12 @@
-"""Addresses that agents and proxies report, and which of them other components may connect to.
+"""Addresses that agents and proxies report, and the rules for which of them other components may
+connect to.
 
 An agent names the host at which its kernels are reached, and a proxy the host at which agents that
 only dial out find it. A peer may name the source address of its link, and those that the
 administrator allows (``manager.agent_addresses`` and ``manager.proxy_addresses``). Otherwise one
 agent could direct clients, with their prompts and keys, to any address that a proxy reaches, and
 one proxy could have every agent that dials out connect to any address that agents reach. Addresses
-of the manager's own host, loopback among them, are accepted from peers on that host only.
+of the manager's own host, including loopback, are accepted only from peers on that host.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def bound_host(
 
 
 def source_of(peer: str) -> IPv4Address | IPv6Address | None:
-    """The address in gRPC's name of a connection, such as ``ipv6:%5B::1%5D:40000``. A Unix socket
-    is treated as loopback, whatever name the client has given its end."""
+    """The address in gRPC's name for a connection, such as ``ipv6:%5B::1%5D:40000``. A Unix socket
+    is treated as loopback, no matter what name the client has given to its end."""
     family, _, address = unquote(peer).partition(":")
     return _LOOPBACK if family == "unix" else _parse(address.rpartition(":")[0])
 
@@ -71,7 +72,8 @@ def _parse(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_address_of_this_host(address: str) -> bool:
-    """Whether the address is this host's. Only its own addresses can be bound."""
+    """Whether the address is this host's. This is tested by binding it: a host can bind only its
+    own addresses."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -39,7 +39,7 @@ _HAND_OVER_AGAIN_S = 600.0
 
 
 def another_process(name: str, address: str) -> str:
-    """Explain why a process may not report as ``name``. ``address``: the address of the process
+    """Explain why a process may not report under ``name``. ``address``: the address of the process
     that owns the name."""
     source = f", from {address}" if address else ""
     return (
@@ -215,7 +215,7 @@ class ProxyLinks:
         link.refused = await self._claim(load, address)
         if link.refused is None:
             self._refusals.accepted(context.peer())
-            # a link that is half open, or belongs to a process that was suspended
+            # a half-open link, or one from a process that was suspended
             for other in self._reports:
                 if other.name == link.name and other.incarnation != link.incarnation:
                     other.refused = address
@@ -234,8 +234,8 @@ class ProxyLinks:
 
     @property
     def asks(self) -> dict[str, list[str]]:
-        """Addresses that do not answer, by the proxy that tries them, with all its workers
-        combined; empty if all answer."""
+        """Addresses that do not answer, by the name of the proxy that tries them, whose workers are
+        combined. Empty if all answer."""
         found: dict[str, set[str]] = {
             link.proxy: set() for link in self._reports if link.reported_dialout
         }

@@ -1,8 +1,7 @@
-"""Validation of proxies' reports: refuses values that could not be stored, and reports in the name
-of another proxy. Pure.
+"""Validation of proxies' reports: refuses values that could not be stored, and reports made in
+another proxy's name. Pure.
 
-One statement stores the reports of all proxies, so that one wrong value would make all of them
-fail.
+One statement stores the reports of all proxies, so one wrong value would make all of them fail.
 """
 
 from __future__ import annotations

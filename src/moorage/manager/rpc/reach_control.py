@@ -32,8 +32,8 @@ class ReachControl:
             host = await self._addresses.bind(stream.agent_id, stream.address, peer)
 
         if host is not None and reach == "auto" and self.proxies:
-            # A manager of the previous release may have ordered it to dial out, because proxies did
-            # not reach it.
+            # A manager of the previous release may have ordered it to dial out, because proxies
+            # could not reach it.
             stored, stored_why = await self._store.managers.address_of_agent(stream.agent_id)
             if stored == stream.dial_out_host:
                 host = stream.dial_out_host

@@ -1,13 +1,13 @@
 """Report interval: the minimum pause between two reports of changes, and the maximum between two
 heartbeats. Pure.
 
-If reports wait because the manager is busy, fewer reports with more changes each relieve it. Agents
-are therefore asked to wait in proportion to how long their reports waited, as the store's batch
-writers do (decision 7). An agent cannot notice this on its own, because sending a report costs it
-almost nothing.
+If reports wait because the manager is busy, it helps to send fewer reports, each with more changes.
+Agents are therefore asked to wait in proportion to how long their reports waited, as the store's
+batch writers do (decision 7). An agent cannot notice this on its own, because sending a report
+costs it almost nothing.
 
-The heartbeats of all agents together arrive at a bounded rate, whatever the number of agents. An
-agent reports the interval that it uses, and is SUSPECT after three intervals at the earliest
+The heartbeats of all agents together arrive at a bounded rate, no matter how many agents there are.
+An agent reports the interval that it uses, and is SUSPECT after three intervals at the earliest
 (``lifecycle.silence``).
 """
 
@@ -19,13 +19,13 @@ from moorage.common.aio.pauses import ON_BACKLOG
 
 # Below this, the minimum pause is 0, because agents always pause a little.
 MIN_S = 0.03
-# Weight of the newest report in the moving average, which covers about twenty reports from any
-# agents.
+# Weight of the newest report in the moving average, which covers about the last twenty reports from
+# all agents.
 WEIGHT = 0.05
 # Maximum rate of heartbeats per second, from all agents together.
 HEARTBEATS_PER_S = 400
-# The interval is a multiple of the first value, and shrinks only if the fleet has shrunk by the
-# second, because every agent reports a change of the interval.
+# The interval is a multiple of the first value. It shrinks only if the fleet has shrunk by the
+# second, because every agent reports each change of the interval.
 STEP_S = 5.0
 SHRINK = 1.25
 

@@ -156,7 +156,7 @@ class TableFeed:
         self._changes = b""
         self._whole = b""
 
-        # The number of reads that have started, and the number of the newest complete one.
+        # How many reads have started, and the number of the newest one that is complete.
         self._begun = 0
         self.complete = 0
         self._newest_held = 0  # the newest generation that a proxy had when it connected

@@ -1,4 +1,4 @@
-"""A command that an agent runs, seen from the user's side: pipes for its inputs and outputs.
+"""A command that an agent runs, as seen from the user's side: pipes for its inputs and outputs.
 
 A slow reader slows down the writer; nothing is buffered beyond a few chunks.
 """
@@ -63,8 +63,8 @@ class RelayedCommand:
         return message
 
     async def take_outputs(self, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:
-        """Receive outputs until the end or until the connection breaks. The reader sees an end
-        either way."""
+        """Receive outputs until the end or until the connection breaks. Either way, the reader gets
+        an end."""
         try:
             async for message in outputs:
                 await self.outputs.put(message)

@@ -61,7 +61,7 @@ OPTIONS = [
     # timer, so only peers ping. With equal times, both ends would ping at the same moment.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.http2.ping_timeout_ms", 4_000),  # also applies; its default is a minute
+    ("grpc.http2.ping_timeout_ms", 4_000),  # this one also applies; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
     # A fixed window instead of a bandwidth measurement, which takes a ping per message and costs
     # more than an idle agent's messages.
@@ -73,8 +73,8 @@ OPTIONS = [
 
 
 class ManagerState(Protocol):
-    """The state of this manager, and of others as far as it knows. It counts the proxies'
-    connections, by name."""
+    """The state of this manager, and of other managers as far as this one knows it. It counts the
+    proxies' connections, by name."""
 
     managers: tuple[str, ...]
     has_database: bool
@@ -106,8 +106,8 @@ class LinkServer(
     managers_pb2_grpc.ManagerLinkServicer,
 ):
     """Listens on ``address``; with port 0, ``address`` contains the chosen port after entering.
-    ``certificate``: the manager's certificate for mTLS, or None without TLS. ``reserve``:
-    additional place to listen, for the port of ``address``. ``on_proxy`` is called for each route
+    ``certificate``: the manager's certificate for mTLS, or None without TLS. ``reserve``: an
+    additional place to listen, given the port of ``address``. ``on_proxy`` is called for each route
     feed, with the name of the proxy and the connection in gRPC's notation."""
 
     def __init__(
@@ -345,7 +345,7 @@ class LinkServer(
             raise AssertionError("aborted") from error
 
     async def __aenter__(self) -> LinkServer:
-        # The answer does not change, and peers ask for it even while the database is unavailable.
+        # The answer does not change, and peers request it even while the database is unavailable.
         self._installation = (await self._identity()).installation
         server = grpc.aio.server(options=OPTIONS)
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]

@@ -2,9 +2,9 @@
 to which others. Pure.
 
 Every manager decides this on its own, from counts that all of them see within a second. The
-decisions are consistent: each manager hands over its part of one assignment, after which every
-manager has its share and no peer moves twice. Nothing moves while the counts differ by no more than
-``TOLERANCE``, so peers stay where they are even as agents come and go.
+decisions are consistent: each manager hands over its part of one common assignment, after which
+every manager has its share. No peer moves twice. Nothing moves while the counts differ by no more
+than ``TOLERANCE``, so peers stay where they are even as agents come and go.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from math import ceil, inf
 # Nothing moves while the largest and smallest counts differ by less than this share of the mean, or
 # by 1.
 TOLERANCE = 0.2
-# Number of peers asked to move at first. It doubles each time, up to the last value, while they
-# move within ``QUICK_S``. When they take longer, because the managers or their nodes are busy, it
-# halves, but not below the first value.
+# Number of peers asked to move at first. While they move within ``QUICK_S``, the number doubles
+# each time, up to the last value. When they take longer, because the managers or their nodes are
+# busy, it halves, but not below the first value.
 FIRST_AT_ONCE = 100
 MOST_AT_ONCE = 400
 QUICK_S = 5.0
 # Seconds that it takes for the counts to show a move.
 SETTLE_S = 3.0
-# How long to wait for the peers that were asked, which may be busy and move later. A few that stay,
-# up to this share of them, do not delay others.
+# How long to wait for the peers that were asked, which may be busy and move later. If only a few
+# stay, up to this share of them, the next peers are asked without waiting.
 WAIT_S = 30.0
 STRAGGLERS = 0.1
 # A new manager receives no peers for this many seconds, because it may come and go, for example if

@@ -1,10 +1,11 @@
-"""SSH at the proxies, the manager's side: who may log in where, and the commands of their channels.
+"""The manager's side of SSH at the proxies: who may log in where, and the commands that run in the
+channels.
 
 A proxy forwards the data that the client has signed to log in, and the manager verifies who holds
 the key. A proxy therefore cannot name a key whose holder has not logged in there, nor a session or
 user other than those of the login. The manager also decides what the user may do, at login and
 again for every channel. A channel is closed when its key has been removed or its user has lost
-access to the session, and a connection when it could no longer log in.
+access to the session. A connection is closed when its login would no longer be accepted.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class SshBroker:
         return ssh_pb2.SshTarget(session_id=session.id)
 
     async def _until_logged_out(self, login: ssh_pb2.SshLogin, context: Any) -> agent_pb2.ExecEnd:
-        """Return once a login that was accepted is refused."""
+        """Return once an accepted login would be refused."""
         refusal = ""
         if not _is_proved(login):
             raise Forbidden(_UNPROVED, next_step=_UPGRADE)
@@ -179,7 +180,7 @@ class SshBroker:
         return user
 
     async def _files_user(self, login: ssh_pb2.SshLogin) -> SshUser:
-        """The user who has logged in for the files of all sessions.
+        """The user whose login is for the files of all sessions.
 
         Raises ``Forbidden``, even for a login to a single session, whose proof is valid only for
         that session."""
@@ -363,6 +364,7 @@ async def _refused(changed: asyncio.Event, authorize: Callable[[], Awaitable[obj
         except (Forbidden, NotFound):
             return
         except MoorageError:
-            # The database is unavailable, so it stays allowed until an answer says otherwise.
+            # The database is unavailable, so access remains allowed until the database's answer
+            # refuses it.
             changed.set()
             await asyncio.sleep(1.0)

@@ -30,7 +30,7 @@ class WorkspaceBroker:
         self._pending: dict[str, tuple[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]]] = {}
 
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """Ask for the workspaces of all connected agents.
+        """Request the workspaces of all connected agents.
 
         ``remove``: the id of a session whose workspaces are deleted. Raises ``Conflict`` if an
         agent could not delete them."""

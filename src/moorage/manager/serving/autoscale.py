@@ -93,7 +93,7 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Auto
 
     since = now - timedelta(seconds=policy.down_delay_s)
     first = next((n for n, sample in enumerate(window) if sample.at > since), len(window))
-    recent = window[max(0, first - 1) :]  # the previous sample shows how that time began
+    recent = window[max(0, first - 1) :]  # the previous sample shows the load when that time began
     if needing := [sample.at for sample in recent if _enough(scaling, sample) >= wanted]:
         last = max(needing)
         following = next((s.at for s in recent if s.at > last), None)
@@ -109,11 +109,11 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Auto
 
 
 def _enough(scaling: Scaling, load: LoadSample) -> int:
-    """Number of replicas that the load needs, if the desired number served it.
+    """Number of replicas that the load would need if the desired number were serving it.
 
     The absence of waiting requests does not mean that fewer replicas could handle the load: if
-    requests began to wait earlier, with ``full_at`` of them running per replica, they would wait
-    again.
+    requests began to wait earlier, when ``full_at`` of them were running per replica, they would
+    wait again.
     """
     needed = _needed(scaling.policy, load, scaling.wanted)[1]
     if scaling.policy.waiting is None or not scaling.full_at:
@@ -125,7 +125,7 @@ _Rule = tuple[str, float | None, Callable[[LoadSample, int], float | None]]
 
 
 def _rules(policy: Autoscale) -> tuple[_Rule, ...]:
-    """Name, target, and the sum of the value over the replicas of a sample."""
+    """Name, target, and the sum of the value over a sample's replicas."""
 
     def each(value: float | None, load: LoadSample, wanted: int) -> float | None:
         return None if value is None else value * (load.ready or wanted)

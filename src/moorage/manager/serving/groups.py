@@ -46,7 +46,8 @@ def tries_next_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime)
 def returning(
     endpoint: EndpointSnapshot, leaving: Collection[ReplicaSnapshot], now: datetime
 ) -> ReplicaSnapshot | None:
-    """The replica that returns to a preferred group, one at a time: the one in the last group."""
+    """The replica that returns to a preferred group, one at a time, starting with the one in the
+    least preferred group."""
     found = [
         r
         for r in endpoint.replicas

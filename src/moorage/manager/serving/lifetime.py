@@ -88,7 +88,8 @@ def _job_successor_due_at(
     takes_s = start_s(endpoint, start_group(endpoint, now)) or 0.0
     spare_s = (1 - r.successor_at) * walltime_s
 
-    # Never more than the latest start leaves; otherwise a short walltime would be all margin.
+    # The margin never exceeds the time that is left after the latest start; otherwise, a short
+    # walltime would be nothing but margin.
     margin_s = min(MARGIN_S + endpoint.spec.rollout.drain_timeout_s, spare_s)
     earliest_at = r.created_at
     if r.ready_at is not None and r.ends_at is not None:
@@ -100,8 +101,8 @@ def _job_successor_due_at(
             return None
 
         ends_at = ready_at + timedelta(seconds=walltime_s - history.load_p90_s)
-        # If a walltime consists mostly of loading and margin, each successor would be due
-        # immediately, and so on endlessly.
+        # If a walltime consisted mostly of loading and margin, each successor would itself need a
+        # successor immediately, and so on endlessly.
         earliest_at += timedelta(seconds=spare_s)
     else:
         return None
@@ -110,16 +111,16 @@ def _job_successor_due_at(
 
 
 def served_s(r: ReplicaSnapshot, load_s: float) -> float:
-    """Minimum time that a job serves if queues stay as they were: its walltime less its loading
-    time and the time that it leaves for its successor."""
+    """Minimum time for which a job serves if queues stay as they were: its walltime less its
+    loading time and the time that it leaves for its successor."""
     return r.successor_at * (r.walltime_s or 0.0) - load_s
 
 
 def drains_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime | None:
     """When a job is drained although no other replica is ready; None if its walltime is unknown.
 
-    When its walltime ends, its site kills it together with its requests, whereas the proxies can
-    hold new ones."""
+    At the end of its walltime, the site kills the job together with its requests, whereas the
+    proxies can hold new ones."""
     if r.walltime_s is None or r.ends_at is None:
         return None
     last_s = min(LAST_S, endpoint.spec.rollout.drain_timeout_s, (1 - r.successor_at) * r.walltime_s)
@@ -135,8 +136,8 @@ def holds_next(endpoint: EndpointSnapshot) -> Reason:
 def late_successor(
     endpoint: EndpointSnapshot, now: datetime
 ) -> tuple[ReplicaSnapshot, datetime | None] | None:
-    """The replica whose walltime ends first without enough other replicas expected to be ready by
-    then, and when the next one is expected (None if unknown); None if there is no such replica.
+    """The first replica whose walltime ends before enough others are expected to be ready, and when
+    the next one is expected (None if unknown); None if there is no such replica.
 
     There is no expectation for a replica that waits or loads longer than expected."""
     if endpoint.deleted or endpoint.stopped_by is not None:
@@ -159,7 +160,7 @@ def late_successor(
     coming = [r for r in starting if r.held is not Reason.NODE_HOURS]
     expected = [at for r in coming if (at := ready_expected_at(endpoint, r, now)) and at > now]
     takes_s = start_s(endpoint, start_group(endpoint, now)) if due else None
-    if takes_s is not None:  # those that will be submitted soon
+    if takes_s is not None:  # the jobs that will be submitted soon
         expected += [now + timedelta(seconds=takes_s)] * max(0, len(due) - len(starting))
 
     for r in due:

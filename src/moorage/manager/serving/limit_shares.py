@@ -43,15 +43,15 @@ def divide(limit: int, used: int, wanted: int, others: Iterable[Holding], *, pro
     """The new share of a proxy that has ``used`` this much of the limit, and wants ``wanted``.
 
     Free amounts go to the first proxy that asks. A proxy that has less than it wants, and less than
-    an equal part of the limit, takes precedence over proxies that have more, which do not get that
-    part back.
+    an equal part of the limit, takes precedence over proxies that have more: they do not get back
+    amounts that it needs.
     """
     others = list(others)
     equal = limit // max(1, proxies, len(others) + 1)
     free = limit - sum(max(other.held, min(other.wanted, equal)) for other in others)
     grant = min(free, wanted)
 
-    # A burst need not wait for the next share: unwanted amounts are divided as well.
+    # Unwanted amounts are divided as well, so that a burst need not wait for the next share.
     grant += max(0, free - grant) // max(1, proxies)
     return max(used, grant, 0)
 
@@ -98,7 +98,7 @@ def _ends_at(held: Any) -> float:
 
 def _is_known(held: Mapping[str, Any]) -> bool:
     """Whether this release can read a share's format. A share that a newer manager has stored in
-    another format is kept for that manager, and does not count here."""
+    another format is kept for that manager, and is not counted here."""
     parts = [held.get(name) for name in ("held", "wanted")]
     return all(
         isinstance(part, list)

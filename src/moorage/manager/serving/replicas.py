@@ -28,14 +28,14 @@ FAILURES_MAX = 5
 # A replica that was ready for this long shows that the endpoint's spec works: earlier failures no
 # longer count.
 STABLE_S = 60.0
-# An unhealthy replica whose replacement finds no place is stopped after this time, to make room.
+# An unhealthy replica whose replacement cannot be placed is stopped after this time to make room.
 UNHEALTHY_S = 120.0
 # Failures of the node, not of the replica. Such replicas are replaced without a backoff.
 _NODE_FAILURES = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
 # Replicas that leave for one of these reasons count against ``max_surge``. The others are replaced
 # immediately, because they cannot wait.
 BY_CHOICE = frozenset({Reason.REVISION_REPLACED, Reason.SCALED_DOWN, Reason.BUDGET_EXHAUSTED})
-# A draining replica whose requests neither a proxy nor its engine reports is stopped after this
+# If neither a proxy nor its engine reports a draining replica's requests, it is stopped after this
 # time, in which the proxies learn that it is draining. Its engine then finishes its requests within
 # its own grace period.
 SETTLE_S = 5.0
@@ -72,8 +72,8 @@ class ReplicaPlan:
 
 
 def consecutive_failures(endpoint: EndpointSnapshot) -> list[ReplicaSnapshot]:
-    """Replicas of the current revision that failed since the endpoint was last changed and since
-    one was stable; newest first."""
+    """Replicas of the current revision that have failed since the endpoint was last changed and
+    since a replica was last stable, newest first."""
     failed = []
     for r in endpoint.replicas:
         if r.revision != endpoint.revision:
@@ -134,7 +134,7 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     why = Reason.SCALED_DOWN if endpoint.stopped_by is None else Reason.BUDGET_EXHAUSTED
     plan = replace(
         plan,
-        # An unhealthy replica may have streams that continue, or recover.
+        # An unhealthy replica may recover, or may have streams that continue.
         stop=(*done, *plan.stop, *_for(why, (r for r in excess if r.status is not Status.RUNNING))),
         drain=(*plan.drain, *_for(why, (r for r in excess if r.status is Status.RUNNING))),
         failures=len(failed),
@@ -237,7 +237,7 @@ def _replace_gradually(
         if reason is not Reason.UNHEALTHY:
             continue
 
-        # The proxies send requests to the last replica, whatever errors they have seen there.
+        # The proxies send requests to the last replica no matter which errors they have seen there.
         bad_since = _bad_since(r)
         until = None if bad_since is None else bad_since + timedelta(seconds=UNHEALTHY_S)
         if until is not None and now >= until:

@@ -103,11 +103,12 @@ def _ready_at(expected: datetime | None) -> int:
 def _routing(
     name: str, stored: Mapping[str, Any] | None, keys: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Fields of a route that specify the routing. Providers with an unknown key are omitted."""
+    """Fields of a route that determine how requests are routed. Providers with an unknown key are
+    omitted."""
     if stored is None:
         return {}
 
-    # Without the fields of a newer release, requests are still served, if not optimally.
+    # Without a newer release's fields, requests are still served, though perhaps not optimally.
     routing, _ = known_part(Routing, stored, {})
     fallbacks = tuple(
         RouteFallback(
@@ -148,7 +149,7 @@ def _provider(name: str, number: int, base: str | None, key: str) -> Target | No
 
 
 def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:
-    """Status as far as routes show it: waiting requests do not change the route."""
+    """The part of the status that routes show: waiting requests do not change the route."""
     if row["suspended_until"] is not None:
         return EndpointStatus.NOT_LOADED
     if ready:

@@ -83,7 +83,7 @@ class ReplicaSnapshot:
 @dataclass(frozen=True, slots=True)
 class StartHistory:
     """How long jobs waited in the queue of a resource group's site, and how long one endpoint's
-    jobs took to load, over the latest ``starts`` of them."""
+    jobs took to load, both over the latest ``starts`` jobs."""
 
     starts: int
     queue_p50_s: float
@@ -126,8 +126,9 @@ class BudgetStop:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSnapshot:
-    """``revision``: the one that all replicas should have. ``proven``: all replicas have had this
-    revision and been ready at the same time. ``fallback``: the revision that was served before.
+    """``revision``: the revision that all replicas should have. ``proven``: all replicas have had
+    this revision and been ready at the same time. ``fallback``: the revision that was served
+    before.
 
     ``waiting``: requests that the proxies hold because no replica is ready. ``stable``: set if
     ``revision`` is a canary, which gets a share of the requests; None if it replaces all others.
@@ -141,7 +142,7 @@ class EndpointSnapshot:
     wanted: int
     changed_at: datetime
     deleted: bool
-    # newest first: live ones, and those that ended last
+    # newest first: live replicas, and those that ended most recently
     replicas: tuple[ReplicaSnapshot, ...] = field(default=())
     owner: Owner = NOBODY
     revision: int = 1
@@ -157,9 +158,8 @@ class EndpointSnapshot:
 class LoadSample:
     """An endpoint's load at one moment. ``waiting``: requests in the queues of its engines.
     ``held``: requests that the proxies hold. ``kv_cache``: mean usage over the replicas that report
-    it. ``first_token_s``: p90; None without requests. ``idle_s``: since the last request, as far as
-    all proxies know; None if they do not report, so that nothing is known. ``ready``: replicas that
-    serve."""
+    it. ``first_token_s``: p90; None without requests. ``idle_s``: seconds since the last request,
+    as far as all proxies know; None if no proxy reports. ``ready``: replicas that serve."""
 
     at: datetime
     ready: int = 0

@@ -1,5 +1,5 @@
-"""Served states of endpoints and replicas, and the state of a rollout: computed, never stored.
-Pure."""
+"""States of endpoints and replicas as users see them, and the state of a rollout. They are
+computed, never stored. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ RolloutState = Literal["complete", "progressing", "canary", "waiting", "failed"]
 
 
 def replica_state(r: ReplicaSnapshot) -> str:
-    """The served state of one replica; "draining" while it finishes its last requests, empty once
-    it ends."""
+    """The state of one replica as users see it; "draining" while it finishes its last requests,
+    empty once it ends."""
     if r.status in TERMINAL or r.status is Status.TERMINATING:
         return ""
     if r.status in WAITING:

@@ -1,8 +1,8 @@
-"""Earliest fit: when a node will have enough free for a request, judging by the known ends of its
-work, or by assumed ends where they are unknown.
+"""Earliest fit: when a node will have enough free for a request, judging by the known end times of
+its work, or by assumed ones where they are unknown.
 
 Work without a time limit is assumed to end when it started; a service (``Running.endless``) never
-ends. Assumed ends therefore do not move, and of two nodes with work without a time limit, the one
+ends. Assumed end times therefore do not move. Of two nodes whose work has no time limit, the one
 whose work started earlier is the earlier fit.
 """
 
@@ -35,8 +35,8 @@ class Release(NamedTuple):
 
 
 def known_releases(node: NodeState, now: int) -> list[Release]:
-    """Known releases, sorted by time. Work that is past its end may end at any moment, so its
-    release is at ``now``."""
+    """Known releases, sorted by time. Work that is past its expected end may stop at any moment, so
+    its release is at ``now``."""
     running = [
         Release(max(r.ends_at, now), r.allocations, r.session_id)
         for r in node.agent.running
@@ -56,7 +56,7 @@ def earliest_fit(
 ) -> int | None:
     """Time from which ``demands`` all fit on ``node`` (Unix microseconds, not before ``now``).
 
-    None if unknown, or not earlier than ``before``.
+    None if that time is unknown, or not earlier than ``before``.
     """
     if node.fits_all(demands, fraction):
         return now
@@ -80,8 +80,8 @@ def earliest_fit(
 def assumed_fit(
     node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int
 ) -> int | None:
-    """Time from which ``demands`` all fit on ``node``, with assumed ends where ends are unknown. It
-    is usually in the past, and None if they do not fit before services have ended.
+    """Time from which ``demands`` all fit on ``node``, with assumed end times for work whose end is
+    unknown. It is usually in the past, and None if they do not fit before services have ended.
 
     It gets no later while nothing new starts there, even once the node is empty (``FREE``), so a
     caller that orders nodes by it keeps the nodes that it has held free.
@@ -109,8 +109,8 @@ def assumed_key(at: int, rank: int, since: int) -> tuple[bool, int, int]:
     """Sort key for nodes, by ``assumed_fit``. Nodes whose work had been running for very long at
     ``since`` come last, because it may never end.
 
-    ``since`` stays the same while a session waits; otherwise a held node would lose its place once
-    its work had run that long.
+    ``since`` stays the same while a session waits; otherwise, a held node would lose its place in
+    the order once its work had run that long.
     """
     return FREE < at < since - LONG_RUN, at, rank
 
@@ -145,7 +145,8 @@ def _replay_releases(
 
 
 def _free_timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
-    """(time, free amounts) after each known end, sorted by time. Computed once per agent object."""
+    """(time, free amounts) after each known end time, sorted by time. Computed once per agent
+    object."""
     if agent.free_timeline is None:
         known = [
             (r.ends_at, r.kernel_id, r.allocations) for r in agent.running if r.ends_at is not None
@@ -156,7 +157,7 @@ def _free_timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
 
 
 def _assumed_timeline(node: NodeState) -> list[tuple[int, Mapping[str, int]]]:
-    """Like ``_free_timeline``, but with assumed ends. Services keep their resources."""
+    """Like ``_free_timeline``, but with assumed end times. Services keep their resources."""
     agent = node.agent
     if agent.assumed_timeline is None:
         assumed = [

@@ -47,9 +47,9 @@ class _ShapeTable:
 
 
 # For a shape without a table, this many nodes are probed first: those with the earliest release. A
-# table costs one earliest fit per node.
+# table requires computing one earliest fit per node.
 _MAX_PROBES = 64
-# All tables are dropped once the log has this many changes per node.
+# All tables are dropped once the log contains this many changes per node.
 _MAX_LOGGED = 8
 
 
@@ -58,10 +58,11 @@ _Key = tuple[bool, int, int]
 
 
 class EarliestFitIndex:
-    """For single-kernel sessions that any node of their feasible set could hold, and that fit on
-    none now.
+    """For single-kernel sessions that could run on any node of their feasible set, but fit on none
+    now.
 
-    ``assumed``: whether to use assumed ends where ends are unknown (see ``assumed_key``).
+    ``assumed``: whether to use assumed end times where the real ones are unknown (see
+    ``assumed_key``).
 
     The tables reflect what the agents reported, without the current pass. Nodes on which this pass
     has planned something are computed on each call.
@@ -139,8 +140,8 @@ class EarliestFitIndex:
     def _planned_fit(
         self, node: NodeState, demand: Demand, now: int, since: int, *, best: _Key | None
     ) -> _Key | None:
-        """The fit on a node on which this pass has planned something; also None if it is no better
-        than ``best``."""
+        """The fit on a node on which this pass has planned something; None if there is none, or if
+        it is no better than ``best``."""
         if not node.fits_when_empty(demand):
             return None
         if self._assumed:
@@ -189,7 +190,7 @@ class EarliestFitIndex:
 
     def _earliest_fit(self, node: NodeState, demand: Demand) -> int | None:
         """Earliest fit without the placements of this pass, and as of time 0, so that entries do
-        not age: an end in the past keeps its time."""
+        not age: an end time in the past is kept as it is."""
         if not node.fits_when_empty(demand):
             return None
         unplanned = NodeState(node.agent, node.rank, KERNELS in node.free) if node.planned else node
@@ -199,8 +200,8 @@ class EarliestFitIndex:
 
 
 class EarliestFits:
-    """``known``: the index of earliest fits by known ends. ``assumed``: the index that also uses
-    assumed ends."""
+    """``known``: the index of earliest fits by known end times. ``assumed``: the index that also
+    uses assumed end times."""
 
     def __init__(self, fraction: str, nodes: list[NodeState]) -> None:
         self.known = EarliestFitIndex(fraction, nodes)

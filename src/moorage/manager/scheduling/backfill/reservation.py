@@ -1,8 +1,8 @@
 """Reservations: where a blocked session will fit, and from when.
 
-A blocked session may get a reservation at known ends. An overdue session is entitled to agents on
-which nothing new delays it, whether or not an end is known. ``docs/scheduling.md`` states the
-resulting bound.
+A blocked session may get a reservation for a time by which enough work is known to end. An overdue
+session is entitled to agents on which nothing new delays it, whether or not it is known when their
+work ends. ``docs/scheduling.md`` states the resulting bound.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Reserver:
         self._parts: list[Part] = [demands] if single_node else [(demand,) for demand in demands]
 
     def can_be_helped(self) -> bool:
-        """Whether it fits on the agents that accept new work, once all work there that ends by
-        itself has ended."""
+        """Whether the session fits on the agents that accept new work once all work there that ends
+        by itself has ended."""
         return self._can_come_free(self._acceptable()) is not None
 
     def at_known_ends(self) -> GuardedReservation | None:
-        """Reserve at the earliest known time, on unreserved nodes that will then have enough
+        """Reserve unreserved nodes, from the earliest known time at which they will have enough
         free."""
         if self._index is not None:
             found = self._index.known.first(
@@ -115,9 +115,10 @@ class Reserver:
         ]
 
     def by_holding(self, spare: int, before: int | None) -> GuardedReservation | None:
-        """Hold the unreserved nodes that will probably be the first to have enough free, from an
-        unknown time on. No new work may use the scarce slots there. ``spare``: hold this many
-        additional nodes. ``before``: only if all of them may have enough before this time.
+        """Hold the unreserved nodes that will probably be the first to have enough free, although
+        it is not known when. No new work may use the scarce slots there. ``spare``: hold this many
+        additional nodes. ``before``: hold them only if all of them may have enough before this
+        time.
 
         The same nodes are held until they are free, unless others become free first.
         """
@@ -159,8 +160,8 @@ class Reserver:
         single_kernel = self._item.shape.single_kernel
         for node in self._acceptable(self._guards_of.keys()):
             timeline = node.agent.free_timeline
-            # A single kernel fits nowhere now, so it cannot fit on a node before the first end
-            # there.
+            # A single kernel fits nowhere now, so it cannot fit on a node before some of the work
+            # there ends.
             if (
                 single_kernel
                 and best is not None
@@ -198,7 +199,7 @@ class Reserver:
                 )
                 is not None
             ]
-            # With as many nodes as kernels, a kernel always finds one that is left.
+            # With as many nodes as kernels, there is always a node left for each kernel.
             fits[part] = sorted(found)[: len(self._parts)]
 
         matched = _match_first([fits[part] for part in self._parts])
@@ -282,8 +283,8 @@ class Reserver:
         starts_at = self._latest_start(node)
         left = node.copy() if starts_at is None else capacity_at(node, starts_at, self._now)
 
-        # A session may have the node reserved at a known end and also held for another of its
-        # kernels.
+        # A node may be reserved for one of a session's kernels from a known time, and also held for
+        # another of them.
         needs: dict[SessionId, Part] = {}
         for guard in self._guards_of.get(node.rank, ()):
             needs[guard.session_id] = max(guard.demands, needs.get(guard.session_id, ()))
@@ -341,13 +342,14 @@ def _agent_ids(nodes: Iterable[NodeState]) -> tuple[AgentId, ...]:
 def reserve_overdue(
     reserver: Reserver, item: Pending, policy: Policy, now: int
 ) -> list[GuardedReservation]:
-    """An overdue session's reservations, which keep new work from delaying it; none if it cannot be
-    helped now.
+    """An overdue session's reservations, which keep new work from delaying it; none if no
+    reservation would help now.
 
-    It gets a reservation at known ends, and holds nodes that may be free earlier: one for each
-    kernel, and one more for each further ``max_skip_age`` that it waits, in case held nodes do not
-    empty. It never gives up a held node for a known end, because new work could produce such an end
-    again and again. If other sessions hold all of its nodes, its turn comes after theirs.
+    It gets a reservation based on known end times, and holds nodes that may be free earlier: one
+    for each kernel, and one more for each further ``max_skip_age`` that it waits, in case held
+    nodes do not empty. It never gives up a held node for a known end time elsewhere, because new
+    work could produce such end times again and again. If other sessions hold all of its nodes, its
+    turn comes after theirs.
     """
     known = reserver.at_known_ends()
     patience = policy.max_skip_age

@@ -48,8 +48,8 @@ class ReservationGuard:
         self._at_start: tuple[FreeCapacity, bool] | None = None
 
     def _expected(self) -> tuple[FreeCapacity, bool]:
-        """Capacity at the start, less the admitted allocations, and whether it sufficed at
-        first."""
+        """Capacity when the session starts, less the admitted allocations, and whether it sufficed
+        before any were admitted."""
         if self._at_start is None:
             capacity = self._capacity_at_start()
             self._at_start = capacity, capacity.fits_all(self.demands, self._fraction)
@@ -62,8 +62,8 @@ class ReservationGuard:
         """Whether the session can still start in time if ``kernels`` kernels take ``allocations``
         from now until ``ends_at`` (None if unknown).
 
-        They must end in time, or leave enough. If there is not enough even without them, they may
-        not use the scarce slots.
+        They must end in time, or leave enough. If there is not enough for the session even without
+        them, they may not use the scarce slots.
         """
         if self.ends_in_time(ends_at):
             return True

@@ -2,10 +2,10 @@
 
 A family of devices is packed into one number, in thousandths of a device. A request for ``w`` whole
 devices and a fraction ``p`` of another is ``w * 1000 + p``. An agent with ``n`` entirely free
-devices, and with ``q`` left on the partly used device that has the most, has the packed capacity
-``n * 1000 + q`` and can serve exactly the requests up to that number: a larger one lacks a whole
-device, or needs a fraction that no device has left. So "does it fit" and "does it request at least
-as much" are one integer comparison per slot. A property test in
+devices, and with ``q`` left on the partly used device that has the most left, has the packed
+capacity ``n * 1000 + q`` and can serve exactly the requests up to that number: a larger one lacks a
+whole device, or needs a fraction that no device has left. So "does it fit" and "does it request at
+least as much" are one integer comparison per slot. A property test in
 ``tests/model/test_packed_capacity.py`` compares this with a search over the devices.
 """
 

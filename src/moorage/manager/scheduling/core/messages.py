@@ -1,4 +1,4 @@
-"""Messages for people about refusals and unmet start conditions."""
+"""Human-readable messages about refusals and unmet start conditions."""
 
 from __future__ import annotations
 

@@ -118,9 +118,9 @@ class PackedCapacity:
     healthy: dict[str, int]
     families: frozenset[str]
     capacity_class: CapacityClass
-    device_families: Mapping[str, DeviceFamily]  # by family, as <family>.shares
+    device_families: Mapping[str, DeviceFamily]  # by family, named <family>.shares
     quantized: bool  # whether a device restricts its fractions (``quantum``, ``minimum``)
-    # ``free`` as one number, by the slots that it is made of: a cache of ``ScoreIndex``.
+    # ``free`` packed into one number, by the slots that it includes: a cache for ``ScoreIndex``.
     score_keys: dict[tuple[str, ...], int] = field(default_factory=dict)
 
 
@@ -130,7 +130,8 @@ class AgentState:
 
     An agent that is not ``available`` is silent, lost or not ready; one that is ``draining`` is
     cordoned or being emptied; on one that is ``fenced``, abandoned work may still use the devices.
-    None of these get new work, but their capacity still distinguishes "not now" from "never".
+    None of these agents gets new work, but their capacity still distinguishes "not now" from
+    "never".
     """
 
     agent_id: AgentId
@@ -151,7 +152,7 @@ class AgentState:
     kernels: int = 0  # live kernels
     running: tuple[Running, ...] = ()  # the live kernels, where details are known, in any order
     packed: PackedCapacity = field(init=False, repr=False, compare=False)
-    # Free capacity after each end, by known ends and by assumed ones. Caches of
+    # Free capacity after each end time, by known and by assumed end times. Caches for
     # ``backfill.earliest_fit``, filled on first use; they are derived from fields that never
     # change, so they need no invalidation.
     free_timeline: list[tuple[int, Mapping[str, int]]] | None = field(
@@ -187,7 +188,7 @@ def _pack(agent: AgentState) -> PackedCapacity:
     families = {}
     unhealthy = dict[str, int]()
     for family, devices in by_family.items():
-        # An unhealthy device may recover: it is not free now, but it counts towards what could ever
+        # An unhealthy device may recover: it is not free now, but it counts toward what could ever
         # fit.
         available = tuple([d.free if d.healthy else 0 for d in devices])
         linked = any(d.numa is not None or d.peers for d in devices)
@@ -252,9 +253,9 @@ class Pending:
     not_before: int | None = None  # end of the retry backoff
     starts_at: int | None = None  # begin time set by the user
     dependencies: Literal["met", "unmet", "failed"] = "met"
-    waits_on: tuple[SessionId, ...] = ()  # the dependencies that are unmet or failed
+    waits_on: tuple[SessionId, ...] = ()  # dependencies that are unmet or have failed
     earlier_agents: tuple[AgentId, ...] = ()  # where an earlier attempt may still be running
-    bypassed: int = 0  # how often another session started before it while it was the blocked head
+    bypassed: int = 0  # how often another session started first while this one was the blocked head
     # when it last entered the queue; 0 means when it was created
     waiting_since: int = 0
     node_seconds: int = 0  # for a site job: its maximum usage, nodes times walltime
@@ -266,8 +267,8 @@ class Pending:
     owned_shape: OwnedShape = field(init=False, repr=False, compare=False)
     # Only capacity and quotas can hold it back, and any agent that satisfies its shape will do.
     unconstrained: bool = field(init=False, repr=False, compare=False)
-    # The owned shape if unconstrained, otherwise None. Members of a class are refused for the same
-    # reason as long as capacity and quotas do not change.
+    # The owned shape if the session is unconstrained, otherwise None. Members of a class are
+    # refused for the same reason as long as capacity and quotas do not change.
     equivalence_class: OwnedShape | None = field(init=False, repr=False, compare=False)
     # Unconstrained, with a single kernel and not a replica: the best agent by score takes it.
     fast_path: bool = field(init=False, repr=False, compare=False)
@@ -328,7 +329,7 @@ class Quota:
     sessions: int | None = None
     running: int = 0  # sessions that count against it
     # The parts of ``used`` and ``running`` in other resource groups. Planning does not need them,
-    # but replay does.
+    # but replaying does.
     used_elsewhere: Mapping[str, int] = field(default_factory=dict)
     running_elsewhere: int = 0
     # Limit on what site jobs use in a month; None means no limit.
@@ -368,8 +369,8 @@ class Snapshot:
     quotas: tuple[Quota, ...] = ()
     # round-robin: the agent chosen last, by requested architecture
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
-    # drf: what each user (or project) holds in this group, per slot; None means the sum over
-    # AgentState.running
+    # drf: what each user (or project) holds in this group, per slot; None means that it is summed
+    # over AgentState.running
     usage: Mapping[str, Mapping[str, int]] | None = None
     changes: PendingChanges | None = field(default=None, compare=False)
     agent_changes: AgentChanges | None = field(default=None, compare=False)

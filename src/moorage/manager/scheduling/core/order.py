@@ -17,8 +17,8 @@ UNBOUNDED = 2**63
 
 
 class PendingQueue(Protocol):
-    """Yields each pending session once. Placements are reported back, because they may change which
-    one is next."""
+    """Yields each pending session once. The caller reports placements, because they may change
+    which session is next."""
 
     def __iter__(self) -> Iterator[Pending]: ...
 
@@ -26,7 +26,8 @@ class PendingQueue(Protocol):
 
 
 def is_overdue(item: Pending, policy: Policy, now: int) -> bool:
-    """Whether no younger session may delay it any longer. ``now``: Unix microseconds."""
+    """Whether the session has waited so long that no younger one may delay it any longer. ``now``:
+    Unix microseconds."""
     if policy.max_bypasses is not None and item.bypassed >= policy.max_bypasses:
         return True
     return policy.max_skip_age is not None and now - item.queued_since >= policy.max_skip_age
@@ -37,8 +38,8 @@ OVERDUE = -101
 
 
 def overdue_key(item: Pending) -> tuple[int, int, str]:
-    """Key of an overdue session: it orders by age, whatever the priority and the strategy, so that
-    no stream of other sessions, however important, gets between it and older ones."""
+    """Key of an overdue session: the order is by age, regardless of priority and strategy, so that
+    no stream of other sessions, however important, can get ahead of it."""
     return OVERDUE, item.queued_since, item.session_id
 
 
@@ -90,7 +91,7 @@ class FixedQueue:
         """Placements have no effect on the order."""
 
 
-# Dominant shares are compared as integers, where this is all of a resource.
+# Dominant shares are compared as integers; this value stands for all of a resource.
 FULL_SHARE = 10**12
 
 

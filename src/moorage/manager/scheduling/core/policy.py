@@ -21,7 +21,7 @@ class Preemption:
 
     Victims are preemptible sessions of strictly lower priority: the lowest first, then by
     ``order``. They may belong to anyone, or only to the same project or user. A policy without this
-    preempts nothing.
+    object preempts nothing.
 
     ``grace`` (microseconds): if work that ends by itself within this time frees enough, the session
     waits for it and nothing is stopped. It also replaces an unknown ``Running.stop_time``.
@@ -30,7 +30,7 @@ class Preemption:
     how: Literal["requeue", "end"] = "requeue"
     grace: int = 30_000_000
     order: Literal["newest", "oldest", "smallest"] = "newest"
-    min_runtime: int = 0  # microseconds that a session runs before it may be preempted
+    min_runtime: int = 0  # how long a session runs before it may be preempted, in microseconds
     among: Literal["all", "same-project", "same-user"] = "all"
 
     def __post_init__(self) -> None:
@@ -63,14 +63,15 @@ class Policy:
     strategy: Literal["fifo", "lifo", "drf"] = "fifo"
     max_bypasses: int | None = 100
     max_skip_age: int | None = 3_600_000_000
-    # Where there is a choice, the replicas of an endpoint are spread over agents or packed.
+    # Where there is a choice, an endpoint's replicas are either spread over agents or packed onto
+    # few.
     replicas: Literal["spread", "pack", "none"] = "spread"
     # device fractions go to the emptiest or to the fullest device
     fraction: Literal["even", "fill"] = "fill"
     share_by: Literal["user", "project"] = "user"  # drf: the owner of a share
     # drf: by user or project; 1 where absent
     weights: Mapping[str, int] = field(default_factory=dict)
-    session_types: frozenset[str] | None = None  # allowed types; None means all
+    session_types: frozenset[str] | None = None  # allowed session types; None means all
     # scored first, in this order; then devices, cpu, mem, the rest
     slot_priority: tuple[str, ...] = ()
     exclusive: tuple[

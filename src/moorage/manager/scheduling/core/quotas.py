@@ -11,8 +11,8 @@ from moorage.manager.scheduling.core.model import Pending, Quota
 from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
 from moorage.manager.scheduling.core.shape import OwnedShape, counted
 
-# (index into ``QuotaBalance.remaining``, amount) for each limit that an owned shape counts against.
-# Limits on slots that it does not request are omitted.
+# (index into ``QuotaBalance.remaining``, amount) for each limit against which an owned shape is
+# counted. Limits on slots that it does not request are omitted.
 Cost = tuple[tuple[int, int], ...]
 
 
@@ -123,8 +123,8 @@ class QuotaBalance:
             )
 
 
-# The quotas that apply to an owned shape: each with its ``remaining`` (to save an attribute access)
-# and cost.
+# The quotas that apply to an owned shape: each with its ``remaining`` (which saves an attribute
+# access) and the shape's cost.
 Charges = tuple[tuple[QuotaBalance, list[int], Cost], ...]
 
 
@@ -168,7 +168,7 @@ class Quotas:
         return charges
 
     def undo_charges(self) -> None:
-        """Give back everything that was charged."""
+        """Refund everything that was charged."""
         for owned_shape in self._charged:
             for _, remaining, cost in self.charges(owned_shape):
                 for index, amount in cost:
@@ -187,7 +187,7 @@ class Quotas:
                 self._charges.clear()
 
     def charges(self, owned_shape: OwnedShape) -> Charges:
-        """Quotas that apply to ``owned_shape``, with its cost."""
+        """Quotas that apply to ``owned_shape``, each with the shape's cost."""
         charges = self._charges.get(owned_shape)
         if charges is None:
             owner = owned_shape.user, owned_shape.project

@@ -69,8 +69,8 @@ class RefusalKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why ``agents`` agents refuse a session; ``available`` is the most that any of them has of
-    ``slot``.
+    """Why a session is refused by this number of ``agents``. ``available`` is the most that any of
+    them has of ``slot``.
 
     For RUNTIME, ENGINE, ARCH and LABELS, ``slot`` names the missing property; for RESERVED, the
     session that holds the reservation; for SELECTOR, the failure. For KERNELS, ``available`` is the
@@ -93,9 +93,9 @@ class UnmetKind(StrEnum):
     DEPENDENCY_FAILED = "dependency-failed"  # ``names``: the dependencies with the wrong outcome
     EARLIER_ATTEMPT = "earlier-attempt"  # ``names``: the agents on which it may still run
     NOT_BEFORE = "not-before"  # retry backoff, until ``until``
-    STARTS_AT = "starts-at"  # begin time set by the user, ``until``
+    STARTS_AT = "starts-at"  # begin time set by the user, until ``until``
     QUOTA = "quota"  # ``slot`` ("" for the number of sessions) of ``scope`` ``name``
-    # of ``scope`` ``name``, in node-seconds, until the month ends at ``until``
+    # the same in node-seconds, until the month ends at ``until``
     NODE_HOURS = "node-hours"
     SESSION_TYPE = "session-type"  # ``names``: the allowed types
     EXCLUSIVE = "exclusive"  # ``names``: the mutually exclusive device families
@@ -135,7 +135,8 @@ class HeldSession(NamedTuple):
 
 
 class HoldDetails(NamedTuple):
-    """A ``HeldSession`` without its session id: sessions that wait for the same reason share it."""
+    """A ``HeldSession`` without its session id, shared by sessions that wait for the same
+    reason."""
 
     reason: Reason
     refusals: tuple[Refusal, ...] = ()
@@ -202,8 +203,8 @@ class Reservation:
 
     ``basis``: "ends": enough running work has ended by ``starts_at``. "held": no end is known, but
     the session has been overtaken as often or has waited as long as the policy allows, so new work
-    may not take what it lacks there; ``starts_at`` is None. "preemption": the victims are gone by
-    ``starts_at``.
+    may not take what the session lacks there; ``starts_at`` is None. "preemption": the victims are
+    gone by ``starts_at``.
     """
 
     session_id: SessionId
@@ -234,5 +235,5 @@ class Plan:
     victims: tuple[Victim, ...] = ()
     # Round-robin cursors that moved, by architecture.
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
-    # The values of ``Pending.bypassed`` that have grown.
+    # The values of ``Pending.bypassed`` that have increased.
     bypasses: Mapping[SessionId, int] = field(default_factory=dict)

@@ -3,8 +3,8 @@
 Sessions that arrive in large numbers have few distinct shapes, so the planner keeps its
 intermediate results by shape. Shapes are interned: ``shape_of`` returns the same object for equal
 arguments as long as its cache holds them, and shapes compare and hash by identity, which costs
-nothing however large they are. An evicted shape is created again as another object; the planner
-then computes its results again, and they are the same. So caches keyed by shape may miss, but are
+nothing no matter how large they are. An evicted shape is created again as another object; the
+planner then computes the same results again. Caches keyed by shape may therefore miss, but are
 never wrong.
 """
 
@@ -19,7 +19,7 @@ from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.demand import SHARES_SUFFIX, Demand, demand_of, sum_demands
 
 Mode = Literal["single-node", "multi-node"]
-# The slot of quotas that counts system sessions. No agent has it.
+# The slot of quotas in which system sessions are counted. No agent has it.
 SYSTEM_SESSIONS = "system-sessions"
 _ONE_SYSTEM_SESSION = {SYSTEM_SESSIONS: 1}
 
@@ -53,10 +53,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnedShape:
-    """Shape requested by one user in one project, which quotas distinguish. Interned like shapes.
+    """Shape requested by one user in one project, because quotas depend on both. Interned like
+    shapes.
 
     ``node_seconds``: its maximum usage of a site, if it is a job. ``system``: a system session,
-    which counts only against its own limit."""
+    which is counted only against a separate limit."""
 
     user: str
     project: str
@@ -73,7 +74,7 @@ def owned_shape_of(
 
 
 def counted(owned_shape: OwnedShape) -> Mapping[str, int]:
-    """Amounts that count against limits on slots."""
+    """Amounts that are counted against limits on slots."""
     return _ONE_SYSTEM_SESSION if owned_shape.system else owned_shape.shape.amounts
 
 

@@ -11,7 +11,8 @@ from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.quotas import Quotas
 from moorage.manager.scheduling.core.results import HoldDetails, UnmetCondition, UnmetKind
 
-# The hold has the first reason that applies: permanent ones first, then those with an unknown end.
+# The hold shows the first reason that applies: permanent ones first, then those with an unknown
+# end.
 _REASONS = {
     UnmetKind.DEPENDENCY_FAILED: Reason.DEPENDENCY_FAILED,
     UnmetKind.SESSION_TYPE: Reason.NOT_ALLOWED,

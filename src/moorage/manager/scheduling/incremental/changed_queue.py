@@ -64,7 +64,7 @@ class ChangedQueue:
         self._next_head = 0  # position in the index's heads, for ``_find_blocked``
         self._was_placed = False
 
-        # Owner queues that are over quota, from the first refused session on.
+        # Owner queues that are over quota, each from its first refused session on.
         self.over_quota: list[tuple[OwnerQueue, list[Pending]]] = []
 
     def placed(self, item: Pending) -> None:
@@ -109,8 +109,8 @@ class ChangedQueue:
                 denied = []
 
     def _cursor(self, key: QueueKey, queue: ShapeQueue, heap: list[_Entry]) -> ShapeCursor | None:
-        """Cursor of a shape. None if the shape has been refused since, and is needed only to
-        determine which sessions are blocked."""
+        """Cursor of a shape, or None if the shape has since been refused. A refused shape matters
+        only for determining which sessions are blocked."""
         if heap is self._open_heap and queue.shape not in self._live:
             refusal = self._refusals.get(queue.shape)
             if refusal is None or refusal.is_capacity:
@@ -185,7 +185,7 @@ class ChangedQueue:
         return bool(self._live) or may_hold or self._pass.head.session is None
 
     def _close_shapes(self) -> None:
-        """Refuse shapes again for which the changed nodes have no capacity left."""
+        """Refuse the shapes again for which the changed nodes have no capacity left."""
         for shape in list(self._live):
             changed = self._refusals.nodes_to_try(shape)
             if changed is not None:

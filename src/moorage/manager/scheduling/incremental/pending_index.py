@@ -2,9 +2,9 @@
 
 Two levels. A ``ShapeQueue`` holds all sessions of one shape and time limit, overdue ones apart from
 the others: capacity treats them equally, so once its first session is refused, the rest need no
-examination, except for their right to a reservation. In it, an ``OwnerQueue`` holds those of one
-user and project: quotas treat them equally, so it can be parked as a whole while a quota is
-exhausted.
+examination, except for their right to a reservation. Within it, an ``OwnerQueue`` holds the
+sessions of one user and project: quotas treat them equally, so it can be parked as a whole while a
+quota is exhausted.
 
 Invariants, once ``sort_added`` has run: the items of an owner queue are sorted;
 ``ShapeQueue.heads`` holds the first item of each owner queue that is not parked, sorted;
@@ -152,7 +152,8 @@ class PendingIndex:
         head = None if owner.parked or not owner.items else owner.key(owner.items[0])
         if head == owner.head:
             return
-        # A 1-tuple sorts just before the pair that begins with it, and queues are never compared.
+        # A 1-tuple sorts just before the pair that starts with the same element, so queues are
+        # never compared.
         if owner.head is not None:
             del queue.heads[bisect_left(queue.heads, (owner.head,))]
         if head is not None:
@@ -211,7 +212,7 @@ class ShapeCursor:
             heappop(self._heap)
 
     def drop_owner(self) -> tuple[OwnerQueue, list[Pending]]:
-        """Move to the next session of another owner permanently. Returns the remainder of the
+        """Move permanently to the next session of another owner. Returns the remainder of the
         current owner queue."""
         _, owner = heappop(self._heap)
         rest = owner.items[self._position.get(owner, 0) :]

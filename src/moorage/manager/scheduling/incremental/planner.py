@@ -2,9 +2,9 @@
 
 Its plans equal those of ``plan`` (``tests/model/test_planner.py`` compares every step of random
 histories). It does not reexamine sessions that were refused for lack of capacity: they stay refused
-until they fit on an agent that has changed. Of ten thousand pending sessions, it examines those
-that an agent with new capacity could take, and the first of the others, which is entitled to a
-reservation.
+until they fit on an agent that has changed. Of ten thousand pending sessions, it examines only
+those that could run on an agent with new capacity, and the first of the others, which is entitled
+to a reservation.
 
 Invariants between passes:
 
@@ -46,9 +46,9 @@ class IncrementalPlanner:
     """Planner of one resource group under one policy.
 
     Report changes with the ``update_`` methods, then call ``plan``. A plan lists the examined
-    sessions. A session that it omits waits as before; a session that is refused as before may get
-    the numbers of an earlier pass. Planning does not change the reported state: the results of a
-    place (an agent with less capacity, a session that is no longer pending) must be reported as
+    sessions. A session that it omits waits as before; a session that is refused again may get the
+    numbers of an earlier pass. Planning does not change the reported state: the effects of a
+    placement (an agent with less capacity, a session that is no longer pending) must be reported as
     well.
 
     Sessions with their own constraints and clusters are examined individually in each pass.
@@ -244,8 +244,8 @@ class IncrementalPlanner:
     ) -> None:
         """Add holds for new sessions and for sessions over quota that the pass has skipped.
 
-        They get their equivalence class's hold after the pass, or the hold for the condition that
-        they wait for.
+        After the pass, they get the hold of their equivalence class, or the one for the condition
+        that they wait for.
         """
         holds = scheduling_pass.holds
         places = scheduling_pass.places
@@ -350,7 +350,7 @@ def _is_indexed(item: Pending) -> bool:
 
 
 def _same_node(old: AgentState, new: AgentState) -> bool:
-    """Whether they differ only in free capacity and running work, if at all."""
+    """Whether the agents differ only in free capacity and running work, if at all."""
     return (
         old.packed.capacity == new.packed.capacity
         and old.packed.healthy == new.packed.healthy

@@ -42,7 +42,8 @@ class _CachedPlanner:
     number: int | None = None
     agents_number: int | None = None
     # Users and projects that were charged in the last plan. Their quotas are reported even if they
-    # are equal again: the charges, which may not have been committed, held back other sessions.
+    # have the same values again, because the charges, which may not have been committed, held back
+    # other sessions.
     charged: set[str] = field(default_factory=set)
 
     def update(self, snapshot: Snapshot) -> None:
@@ -119,8 +120,8 @@ class _CachedPlanner:
 
 
 class PlannerCache:
-    """``plan`` decides like the function of that name, but its plan lists only the examined
-    sessions: a session without a place or a hold waits as before."""
+    """``plan`` makes the same decisions as the function of that name, but its plan lists only the
+    examined sessions: a session without a place or a hold waits as before."""
 
     def __init__(self) -> None:
         self._cached: dict[str, _CachedPlanner] = {}
@@ -149,8 +150,8 @@ class PlannerCache:
         return cached.plan(now)
 
     def examined(self, snapshot: Snapshot, policy: Policy) -> int:
-        """Approximate upper limit of the pending sessions that the next plan of ``snapshot``
-        examines."""
+        """Approximate upper limit on the number of pending sessions that the next plan of
+        ``snapshot`` examines."""
         cached = self._cached.get(snapshot.group)
         changes = snapshot.changes
         if cached is None or changes is None or changes.number - 1 != cached.number:

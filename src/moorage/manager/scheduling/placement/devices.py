@@ -8,7 +8,7 @@ from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.demand import packed_capacity
 from moorage.manager.scheduling.core.model import DeviceFamily, DeviceState
 
-DeviceShares = list[tuple[int, int]]  # (index of the device in its family, 1/1000 taken)
+DeviceShares = list[tuple[int, int]]  # (index of the device in its family, amount taken in 1/1000)
 
 
 class FreeDevices:
@@ -83,8 +83,8 @@ def _equal_pieces(devices: FreeDevices, amount: int, count: int) -> DeviceShares
 
 def _nearby(devices: FreeDevices, count: int) -> list[int]:
     """Choose ``count`` whole devices from one island of direct links (NVLink), otherwise from one
-    NUMA node, otherwise from few nodes. The smallest set that suffices is used, so that larger sets
-    stay intact for larger requests."""
+    NUMA node, otherwise from few nodes. The smallest island or node that suffices is used, so that
+    larger ones stay intact for larger requests."""
     free = [index for index, left in enumerate(devices.free) if left >= WHOLE_DEVICE]
     if not devices.linked or len(free) <= count:
         return free[:count]

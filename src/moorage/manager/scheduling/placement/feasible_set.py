@@ -84,8 +84,8 @@ def unmet_constraint(
 def unschedulable_reason(agent: AgentState, *, direct: bool) -> RefusalKind | None:
     """Why the agent accepts no new work at present. ``direct``: see ``NodeConstraints``.
 
-    The way to reach an agent may change, so a session waits for that just as it waits for a drain
-    to end."""
+    How an agent is reached may change, so a session waits for that just as it waits for a drain to
+    end."""
     if direct and agent.dials_out:
         return RefusalKind.DIALS_OUT
     if agent.fenced:
@@ -96,7 +96,7 @@ def unschedulable_reason(agent: AgentState, *, direct: bool) -> RefusalKind | No
 
 
 class NodeClass:
-    """Nodes of equal total capacity, by agent id: a request that is too large for one is too large
+    """Nodes of equal total capacity, by agent id. A request that is too large for one is too large
     for all."""
 
     __slots__ = ("_free", "_version", "nodes")
@@ -206,8 +206,8 @@ class Infeasibility:
         )
 
     def applies_to(self, demand: Demand) -> bool:
-        """Whether the refusal also applies to a larger request, which might never fit where this
-        one merely does not fit now."""
+        """Whether the refusal also applies to a larger request. It may not, because the larger one
+        might never fit where this one merely does not fit now."""
         if self.reason is Reason.INFEASIBLE or not self.candidates:
             return True
 
@@ -338,8 +338,8 @@ def _infeasibility(
 
 
 def _session_restriction(item: Pending, node: NodeState, quantized: bool) -> RefusalKind | None:
-    """Permanent restrictions of the session. An avoided agent counts only if the session would fit
-    there."""
+    """Permanent restrictions of the session. An avoided agent is counted only if the session would
+    fit there."""
     if item.designated and node.agent.agent_id not in item.designated:
         return RefusalKind.DESIGNATED
     if quantized and item.shape.fractions and not node.supports_fractions(item.shape.fractions):
@@ -366,7 +366,7 @@ def _refusal(
     kind: RefusalKind, slot: str, amount: int, available: int, *, agents: int, best: AgentId | None
 ) -> Refusal:
     """Refusal in request units. A partly used device cannot serve a request for whole devices, so
-    it does not count there."""
+    it is not counted there."""
     shown, (requested,) = in_request_units(slot, amount)
     return Refusal(
         kind,

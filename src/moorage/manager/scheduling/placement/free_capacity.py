@@ -9,10 +9,11 @@ from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX,
 from moorage.manager.scheduling.core.model import Allocation, DeviceFamily
 from moorage.manager.scheduling.placement.devices import FreeDevices, choose_devices
 
-# The number of kernels that an agent may still start, counted like a slot.
+# The number of kernels that an agent may still start, treated as a slot.
 KERNELS = "kernels"
 _NO_DEVICE = DeviceId("")
-# Skips NamedTuple.__new__, a Python function: thousands of allocations are created in one pass.
+# Skips NamedTuple.__new__, which is a Python function, because thousands of allocations are created
+# in one pass.
 _new = tuple.__new__
 
 Allocations = tuple[Allocation, ...]
@@ -111,7 +112,7 @@ class FreeCapacity:
             free[slot] = max(0, free.get(slot, 0) - amount)
 
     def deduct(self, allocations: Allocations, kernels: int = 1) -> None:
-        """Take these allocations, which belong to ``kernels`` kernels."""
+        """Take these allocations, which belong to this number of ``kernels``."""
         self._apply(allocations, -1, kernels)
 
     def release(self, allocations: Allocations, kernels: int = 1) -> None:

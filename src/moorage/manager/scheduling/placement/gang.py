@@ -17,7 +17,7 @@ from moorage.manager.scheduling.placement.free_capacity import Allocations
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
 
-# The node and the allocations of each kernel, the main kernel first.
+# Each kernel's node and allocations, the main kernel first.
 Assignment = list[tuple[NodeState, Allocations]]
 
 
@@ -68,7 +68,7 @@ def _on_separate_nodes(
     candidates: dict[Demand, list[NodeState]] = {}
     for demand in demands:
         if demand not in candidates:
-            # With as many candidates as kernels, a kernel always finds one that is left.
+            # With as many candidates as kernels, there is always a node left for each kernel.
             candidates[demand] = pool.best_candidates(item, demand, len(demands))
     matched = match_distinct([[node.rank for node in candidates[demand]] for demand in demands])
     return None if matched is None else [pool.nodes[rank] for rank in matched]
@@ -77,8 +77,8 @@ def _on_separate_nodes(
 def match_distinct(choices: Sequence[Sequence[int]]) -> list[int] | None:
     """Choose a distinct entry for each row, or return None if that is impossible.
 
-    Bipartite matching by augmenting paths. Earlier rows keep their preferred choice as long as the
-    others can move to another one.
+    Bipartite matching by augmenting paths. Earlier rows keep their preferred entries as long as the
+    other rows can use different ones.
     """
     row_of: dict[int, int] = {}
 
@@ -97,7 +97,7 @@ def match_distinct(choices: Sequence[Sequence[int]]) -> list[int] | None:
 
         return False
 
-    # Rows with few choices first: they can move least.
+    # Rows with few choices come first, because they have the fewest alternatives.
     for row in sorted(range(len(choices)), key=lambda index: (len(choices[index]), index)):
         if not assign(row, set()):
             return None

@@ -73,7 +73,7 @@ class NodePool:
         return found
 
     def with_kernels(self, demand: Demand, kernels: int = 1) -> Demand:
-        """``demand``, plus the number of kernels where that is limited."""
+        """``demand``, plus the number of kernels if that is limited."""
         return (*demand, (KERNELS, kernels)) if self.count_kernels else demand
 
     def candidates(self, item: Pending, demand: Demand) -> Iterator[NodeState]:
@@ -171,7 +171,7 @@ class NodePool:
         self._index.update(node)
 
     def record_choice(self, item: Pending, node: NodeState) -> None:
-        """Advance the state that later choices depend on: round-robin cursors and replica
+        """Advance the state on which later choices depend: round-robin cursors and replica
         counts."""
         if self._round_robin is not None:
             self._round_robin.record_choice(item.shape, node)

@@ -38,7 +38,8 @@ class NodeState(FreeCapacity):
 
     def __init__(self, agent: AgentState, rank: int, count_kernels: bool = False) -> None:
         packed = agent.packed
-        # Repeats FreeCapacity.__init__ instead of calling it: a plan creates one per agent.
+        # Repeats FreeCapacity.__init__ instead of calling it, because a plan creates one such
+        # object per agent.
         self.free = packed.free
         self.families = packed.families
         self.free_shared = True

@@ -16,7 +16,8 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.placement.score_index import ScoreView
 
 Amount = tuple[str, int]  # slot and amount
-# Skips NamedTuple.__new__, a Python function: thousands of allocations are created in one pass.
+# Skips NamedTuple.__new__, which is a Python function, because thousands of allocations are created
+# in one pass.
 _new = tuple.__new__
 
 
@@ -52,7 +53,7 @@ class ResourceRequest:
 
         Also returns whether the node's score key decreases by exactly ``packed``. This is the case
         if only scalar slots and entirely used devices were taken: a partly used device changes its
-        family's packed capacity by another amount.
+        family's packed capacity by a different amount.
         """
         free = node.writable_free()
         requested = self._devices
@@ -85,8 +86,8 @@ class ResourceRequest:
 def _split(
     demand: Demand, families: frozenset[str]
 ) -> tuple[list[Amount], list[Amount], Allocations, bool]:
-    """Split into the requested devices, the scalar slots, the allocations of the scalar slots
-    (equal for all sessions), and whether only whole devices are requested."""
+    """Split into the requested devices, the scalar slots, the allocations of the scalar slots (the
+    same for all sessions), and whether only whole devices are requested."""
     devices = [(slot, amount) for slot, amount in demand if slot in families]
     scalars = [(slot, amount) for slot, amount in demand if slot not in families]
     allocations = tuple(

@@ -5,8 +5,8 @@ The score depends on the requested slots, so there is a view of the nodes for ea
 slots. In a view, a node's score key is one integer. From the high bits to the low bits, it holds
 the free amount of each slot, and the node's rank as the tie breaker: unrequested devices, slots
 that the group lists (``slot_priority``), requested slots, then the rest, scarce ones first in each.
-Each slot is a digit of ``DIGIT_BITS`` bits, whose highest bit is zero in every key. So keys order
-nodes as tuples of amounts would, and one subtraction computes all digits of a difference:
+Each slot is a digit of ``DIGIT_BITS`` bits, whose highest bit is zero in every key. Keys therefore
+order nodes as tuples of amounts would, and one subtraction computes all digits of a difference:
 
 * Fit. Set the zero bit of every digit (the guard bits), then subtract the request: a digit that is
   too small borrows from its guard bit, so the request fits exactly if all guard bits survive.
@@ -146,7 +146,7 @@ class ScoreView:
 
         # Segments by the ranks of their nodes: shapes with the same nodes share a segment.
         self._segments: dict[tuple[int, ...], Segment] = {}
-        # By rank: the segments that contain the node, and for a removed node, those that would.
+        # By rank: the segments that contain the node or, for a removed node, that would contain it.
         self._containing: list[tuple[Segment, ...]] = [()] * len(nodes)
         self._removed: dict[int, tuple[Segment, ...]] = dict.fromkeys(removed, ())
         self._packed: dict[Demand, int | None] = {}
@@ -191,7 +191,7 @@ class ScoreView:
         return found
 
     def best(self, segments: list[Segment], packed: int) -> NodeState | None:
-        """The first of ``candidates``, for pools without kernel limits."""
+        """The first node of ``candidates``, for pools without kernel limits."""
         if self.outdated:
             self._sort_outdated()
 

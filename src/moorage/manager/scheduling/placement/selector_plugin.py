@@ -1,5 +1,5 @@
-"""Custom agent selectors: third-party functions whose failure refuses a session and never ends the
-pass."""
+"""Custom agent selectors: third-party functions. If one fails, the session is refused, but the pass
+continues."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from moorage.manager.scheduling.core.model import AgentState, Pending
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Agent on which the session fits, with its free amount of each slot at this point in the
-    plan."""
+    """Agent on which the session fits, with the agent's free amount of each slot at this point in
+    the plan."""
 
     agent: AgentState
     free: Mapping[str, int]
@@ -25,7 +25,8 @@ class Candidate:
 # Chooses among the candidates, which are sorted by agent id. None means that the session waits.
 Selector = Callable[[Sequence[Candidate], Pending], AgentId | None]
 
-# Lines of Python that a selector may execute per choice. The planner waits for it.
+# Lines of Python that a selector may execute per choice. The limit exists because the planner waits
+# for the choice.
 MAX_LINES = 200_000
 
 

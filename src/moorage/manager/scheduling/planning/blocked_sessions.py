@@ -1,4 +1,5 @@
-"""Blocked sessions of one pass: those that can be helped, and those that get a reservation."""
+"""Blocked sessions of one pass: which of them could start once work ends, and which get a
+reservation."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _ANY_AGENT: frozenset[AgentId] = frozenset()
 
 
 class BlockedSessions:
-    """Sessions that wait for capacity. A session that cannot be helped blocks no other, and its
-    right to a reservation passes to the next session."""
+    """Sessions that wait for capacity. A session that could not start even then blocks no other,
+    and its right to a reservation passes to the next session."""
 
     def __init__(
         self,
@@ -58,7 +59,8 @@ class BlockedSessions:
         return found
 
     def blocks_nobody(self, shape: Shape) -> bool:
-        """Whether it has turned out that unconstrained sessions of this shape cannot be helped."""
+        """Whether it has turned out that unconstrained sessions of this shape could not start even
+        then."""
         return self._can_be_helped.get((shape, _ANY_AGENT, _ANY_AGENT)) is False
 
     @property
@@ -68,7 +70,7 @@ class BlockedSessions:
 
     def reserve(self, item: Pending, *, overdue: bool, first: bool) -> Sequence[GuardedReservation]:
         """Reservations to which the session is entitled: an overdue one holds agents, and the
-        ``first`` blocked one gets some at known ends if the policy allows it."""
+        ``first`` blocked one gets some based on known end times if the policy allows it."""
         if self._policy.hol == "strict":
             return ()
 

@@ -20,14 +20,15 @@ from moorage.manager.scheduling.placement.selector_plugin import SelectorFailed
 from moorage.manager.scheduling.planning.refusal_cache import CachedRefusal, RefusalCache
 from moorage.manager.scheduling.planning.reserved_nodes import ReservedNodes
 
-# Skips NamedTuple.__new__, a Python function: one place is created per placed session.
+# Skips NamedTuple.__new__, which is a Python function, because one place is created per placed
+# session.
 _new = tuple.__new__
 
 
 class Placer:
-    """Tries unreserved nodes first, then what the guards of ``reserved`` ones admit. A place is
-    allocated in the pool immediately; a refusal is cached for sessions that request as much or
-    more."""
+    """Tries unreserved nodes first, then ``reserved`` ones as far as their guards admit the
+    session. A place is allocated in the pool immediately; a refusal is cached for sessions that
+    request as much or more."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""Preemption: the running sessions that are stopped in favor of one of higher priority, what this
-frees, and when.
+"""Preemption: the running sessions that are stopped in favor of one of higher priority, what
+stopping them frees, and when.
 
 The victims of a request are, among all sets of preemptible sessions of lower priority whose end
 lets it fit:
@@ -42,11 +42,11 @@ from moorage.manager.scheduling.planning.victims import (
     victim_cost,
 )
 
-# Maximum number of sessions in a pass for which victims are chosen: the choice examines the
-# candidates of every node. Sessions without possible victims are not counted, nor do those that
+# Maximum number of sessions in a pass for which victims are chosen, because the choice examines the
+# candidates of every node. Sessions without possible victims are not counted, nor are those that
 # only wait for work that will end anyway.
 MAX_SEARCHES = 16
-# How many session sets a search tries in order to stop fewer sessions.
+# How many sets of sessions a search tries in order to stop fewer sessions.
 MAX_TRIALS = 2048
 # Up to this number of candidates, and of agents with candidates, the victims of a multi-node
 # cluster are chosen over all agents together. Beyond that, they are chosen kernel by kernel, the

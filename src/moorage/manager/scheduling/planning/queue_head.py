@@ -7,8 +7,8 @@ from moorage.manager.scheduling.core.model import Pending
 
 
 class QueueHead:
-    """``session``: the first session by queue key that waits for capacity, can be helped and is not
-    overdue."""
+    """``session``: the first session by queue key that waits for capacity, could start once work
+    ends, and is not overdue."""
 
     def __init__(self) -> None:
         self.session: Pending | None = None
@@ -24,8 +24,8 @@ class QueueHead:
         self._placed_keys.append(item.queue_key)
 
     def bypasses(self) -> dict[SessionId, int]:
-        """Count bypasses: the head was overtaken by each session that was placed although it comes
-        later in the queue."""
+        """Count the head's bypasses: each session that was placed although it comes later in the
+        queue has overtaken the head."""
         head = self.session
         if head is None:
             return {}

@@ -24,20 +24,21 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 
 # Skips NamedTuple.__new__, a Python function.
 _new = tuple.__new__
-# Number of demands kept for the dominance check, per kind of session. Keeping more costs more than
-# it saves.
+# Number of demands kept for the dominance check, per kind of session. Keeping more would cost more
+# than it saves.
 _MAX_SMALLEST = 64
 
 
 class CachedRefusal:
     """Why a request was refused on all unreserved nodes, and what is known about the reserved ones.
 
-    ``details``: the hold if no reserved node is possible. ``is_capacity``: it was refused for lack
-    of capacity. ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was
-    refused: if one of them is no longer reserved, the refusal is void. ``guards_without_fit``:
-    number of guards that protect nodes on which it does not fit at all. ``denied``: keyed by the
-    guards for which it ends in time: the state of the reservations when the guards last denied it,
-    and the session that they protect. ``pass_number``: the pass to which the last two belong.
+    ``details``: the hold if no reserved node is possible either. ``is_capacity``: it was refused
+    for lack of capacity. ``unchecked``: ranks of nodes that were reserved, and had enough free,
+    when it was refused: if one of them is no longer reserved, the refusal is void.
+    ``guards_without_fit``: number of guards that protect nodes on which it does not fit at all.
+    ``denied``: the state of the reservations when the guards last denied it, and the session that
+    they protect, keyed by the guards for which it ends in time. ``pass_number``: the pass to which
+    the last two belong.
     """
 
     __slots__ = (
@@ -193,7 +194,7 @@ class RefusalCache:
         return opened
 
     def nodes_to_try(self, shape: Shape) -> list[NodeState] | None:
-        """The only nodes that may take the shape; None means that any node may."""
+        """The only nodes on which the shape may fit; None means that it may fit on any node."""
         return self._changed_nodes if self._only_changed and shape in self._only_changed else None
 
     def restore(self, shape: Shape) -> CachedRefusal | None:

@@ -134,8 +134,8 @@ class ReservedNodes:
     def _delayed(
         self, node: NodeState, allocations: Allocations, ends_at: int | None, kernels: int
     ) -> SessionId | None:
-        """The first session, among those for which the node is reserved, if one of them would be
-        delayed."""
+        """The first session that would be delayed, among those for which the node is reserved; None
+        if there is none."""
         guards = self.guards_of[node.rank]
         admitted = all(guard.admits(allocations, ends_at, kernels) for guard in guards)
         return None if admitted else guards[0].session_id

@@ -42,9 +42,9 @@ class _Shortcuts(NamedTuple):
 
     ``no_start_conditions``: the policy adds none. ``shares_refusals``: with backfill, only the
     first refused session and overdue ones get reservations; with preemption, each session may find
-    its own victims, so its refusal says nothing about the next one. ``is_oldest_first``: elsewhere
-    an older session may come after the one whose refusal it shares, and become the head.
-    ``fast_path``: the best node by score may take a session.
+    its own victims, so its refusal says nothing about the next one. ``is_oldest_first``: without
+    this order, an older session may come after the one whose refusal it shares, and become the
+    head. ``fast_path``: the best node by score may take a session.
     """
 
     no_start_conditions: bool

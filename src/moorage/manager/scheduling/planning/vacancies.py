@@ -35,8 +35,8 @@ class _NodeView:
 
 
 def owner_of(session: Pending | Running, rules: Preemption) -> str | None:
-    """Owner whose sessions may be stopped for this one, and for whom it may be stopped; None means
-    anyone."""
+    """The owner whose sessions may be stopped for this session, and for whose sessions this one may
+    be stopped; None means anyone."""
     return {"all": None, "same-project": session.project, "same-user": session.user}[rules.among]
 
 
@@ -136,7 +136,7 @@ class Vacancies:
 
     def events(self, node: NodeState, stopped: Collection[SessionId]) -> list[Event]:
         """Capacity that becomes free on the node, by time, if ``stopped`` are stopped now. Work
-        that ends by itself counts only if it ends before the grace period would end."""
+        that ends by itself is included only if it ends before the grace period would end."""
         now = self._now
         deadline = self._deadline
         events: list[Event] = []
@@ -219,7 +219,7 @@ class Vacancies:
     def starts_at(
         self, node: NodeState, demands: tuple[Demand, ...], stopped: Collection[SessionId]
     ) -> int:
-        """The first time at which ``demands`` fit, which they eventually do."""
+        """The first time at which ``demands`` fit; they must fit eventually."""
         capacity = node.copy()
         starts_at = self._now
         for at, allocations, _ in self.events(node, stopped):

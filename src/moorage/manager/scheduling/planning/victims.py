@@ -18,9 +18,9 @@ from moorage.manager.scheduling.placement.free_capacity import KERNELS, FreeCapa
 
 
 class VictimCandidate(NamedTuple):
-    """Session that may be stopped. ``position``: in the victim order over all agents; the first is
-    stopped first. ``owner``: the owner for whose sessions it may be stopped; None means anyone's.
-    ``kernels``: kernels that it would free, by the rank of their node."""
+    """Session that may be stopped. ``position``: its place in the victim order over all agents; the
+    first is stopped first. ``owner``: the owner for whose sessions it may be stopped; None means
+    anyone's. ``kernels``: kernels that it would free, by the rank of their node."""
 
     position: int
     session_id: SessionId
@@ -30,7 +30,7 @@ class VictimCandidate(NamedTuple):
 
 
 class Trials:
-    """Number of sets that may still be tried for one request."""
+    """Number of sets that a search may still try for one request."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -46,8 +46,8 @@ def release(capacity: FreeCapacity, candidate: VictimCandidate, rank: int) -> No
 
 
 def victim_cost(victims: Sequence[VictimCandidate]) -> tuple[int, list[int]]:
-    """Cost of a set, the smaller the better: few victims, then early ones; the last of them counts
-    first."""
+    """Cost of a set; the lowest is best. Fewer victims are better, then earlier ones, comparing the
+    last victims of the sets first."""
     return len(victims), sorted((victim.position for victim in victims), reverse=True)
 
 
@@ -91,8 +91,8 @@ def fewest_victims(
     def search(
         count: int, below: int, chosen: tuple[VictimCandidate, ...]
     ) -> tuple[VictimCandidate, ...] | None:
-        """Search for ``chosen`` and ``count`` more of ``candidates[:below]``: the set whose last
-        session comes first."""
+        """Search for a set of ``chosen`` and ``count`` more of ``candidates[:below]``, namely the
+        one whose last session comes first."""
         for last in range(count - 1, below):
             if not trials.left:
                 return None
@@ -152,7 +152,7 @@ def gains_of(candidates: Sequence[VictimCandidate], slot: str, rank: int) -> lis
 
 
 def _countable(slot: str, amount: int) -> int:
-    """Count only whole devices, because fractions of devices may share one."""
+    """Count only whole devices, because several fractions may share one device."""
     return amount // WHOLE_DEVICE if slot.endswith(SHARES_SUFFIX) else amount
 
 
