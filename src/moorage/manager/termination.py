@@ -19,7 +19,8 @@ from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 from moorage.manager.store.sessions.stops import SessionStop
 
-# Each attempt after the first means that another writer changed the session, so there was progress.
+# Each attempt after the first means that another writer has changed the session, so progress was
+# made.
 _MAX_ATTEMPTS = 20
 # How many sessions are stopped together: reading more at once would block the event loop.
 TOGETHER = 200
@@ -112,8 +113,8 @@ class SessionTerminator:
         return stopped
 
     async def stop_pipeline(self, scope: Scope, pipeline_id: str, clock: Clock) -> None:
-        """Stop all steps of a pipeline. Returns once they are stopping, or after ``ANSWER_S``; in
-        any case, the others stop soon afterwards."""
+        """Stop all steps of a pipeline. Returns once they are stopping, or after ``ANSWER_S``; any
+        that are left stop soon afterwards."""
         await self.carry_out(
             await self._store.session_stops.ask_for_pipeline(scope, pipeline_id), clock
         )
@@ -130,8 +131,8 @@ class SessionTerminator:
     async def carry_out(
         self, stop: SessionStop, clock: Clock, *, for_s: float = ANSWER_S, term: int | None = None
     ) -> StopState:
-        """Complete a stop that was requested, possibly only partly if ``for_s`` seconds have
-        passed."""
+        """Complete a stop that was requested, or as much of it as is possible in ``for_s``
+        seconds."""
         until = clock.monotonic() + for_s
         while remaining := await self._store.session_stops.remaining(stop):
             stopped = 0

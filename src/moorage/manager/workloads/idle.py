@@ -164,13 +164,14 @@ _FIELDS = {"traffic": "traffic_s", "utilization": "utilization", "lifetime": "li
 
 
 def remaining(seen: Observations, settings: IdleSettings, now: float) -> dict[str, float | None]:
-    """Remaining seconds by criterion, for those that apply. 0 or less means that it is met, None
-    that it never will be."""
+    """Remaining seconds by criterion, for the criteria that apply. 0 or less means that the
+    criterion is met; None means that it never will be."""
     return {name: CRITERIA[name](seen, settings, now) for name in settings.criteria}
 
 
 def ends_in(left: Mapping[str, float | None], settings: IdleSettings) -> tuple[str, float] | None:
-    """The criterion that ends the session first, and the seconds until then; None if none will."""
+    """The criterion that will end the session first, and the seconds until then; None if none
+    will."""
     known = {name: value for name, value in left.items() if value is not None}
     if not known or (settings.end_when == "all" and len(known) < len(left)):
         return None
@@ -197,7 +198,8 @@ class IdleState:
 
 @dataclass(frozen=True, slots=True)
 class StoredIdle:
-    """The leader's last view. ``ends_in_s``: by ``criterion``; None if nothing ends the session."""
+    """The leader's latest assessment. ``ends_in_s``: by ``criterion``; None if nothing ends the
+    session."""
 
     state: IdleState
     remaining: Mapping[str, float | None]
@@ -211,7 +213,8 @@ class Look:
 
     ``elapsed_s``: observed time since the last look. ``sightings``: counts traffic.
     ``traffic_known``: every proxy has reported its traffic. ``told``: whether the session shows a
-    warning; None means as its state says. The two differ if a leader was killed in between."""
+    warning; None means that this follows from its state. The two differ if a leader was killed in
+    between."""
 
     elapsed_s: float
     sightings: int = 0
@@ -267,7 +270,7 @@ def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
         warned = replace(state, warned_s=warned_s)
         return Judgment(warned, IdleStep.WARN, remaining=left, criterion=criterion, ends_in_s=in_s)
 
-    # A look that observed nothing decides nothing.
+    # If nothing was observed, nothing is decided.
     ends = in_s <= 0 and elapsed > 0
     return Judgment(
         state,
@@ -315,5 +318,5 @@ def percent_used(
 
 
 def needed_minutes(window_s: float) -> int:
-    """How many minutes of known usage a window's mean requires."""
+    """How many minutes of known usage a mean over a window requires."""
     return max(1, math.ceil(MEASURED * math.floor(window_s / 60)))

@@ -1,5 +1,5 @@
-"""Picture of a pipeline as SVG: a box for each step, from left to right by the longest path to it.
-Pure.
+"""Picture of a pipeline as SVG: a box for each step, placed from left to right by the length of the
+longest path to it. Pure.
 
 Elements of an array share one box. All text is escaped by the XML library, and the picture has no
 scripts, styles or links.
@@ -32,7 +32,7 @@ _DASHES: Mapping[str, str] = {"failure": "6 4", "any": "2 4"}
 
 
 def svg(view: PipelineView) -> str:
-    """Draw a pipeline. ``view``: with its steps, each after those that it waits for."""
+    """Draw a pipeline. ``view`` lists the steps, each after those that it waits for."""
     groups = {name: list(group) for name, group in groupby(view.steps, key=lambda step: step.name)}
     after = {name: elements[0].after for name, elements in groups.items()}
     places = _places(after)
@@ -122,7 +122,8 @@ def _box(
 
 
 def _worst(states: Sequence[StepState]) -> StepState:
-    """The state shown for an array: failure takes precedence over work, and work over success."""
+    """The state shown for an array: failed takes precedence over unfinished, and unfinished over
+    succeeded."""
     order = (
         StepState.FAILED,
         StepState.STOPPED,

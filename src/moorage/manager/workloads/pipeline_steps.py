@@ -22,7 +22,7 @@ from moorage.manager.workloads.step_outputs import StepFiles
 class NewStep:
     """A session to be created for a pipeline. ``waits``: positions of the sessions on which it
     depends, each with the condition. ``spec``: without dependencies. ``isolated``: its template is
-    isolated, so it runs isolated, whoever submits it. ``index``: an array element's index.
+    isolated, so it runs isolated, no matter who submits it. ``index``: an array element's index.
     ``files``: None if it has neither outputs nor inputs. ``meaning`` and ``adopted_from``: see
     ``step_reuse``."""
 
@@ -55,8 +55,8 @@ class OnceOnly:
 
 @dataclass(frozen=True)
 class StoredPipeline:
-    """``text``: its specification as JSON, which is large and read only where needed. ``stopping``:
-    a stop was requested, but not all of its steps have begun to stop."""
+    """``text``: its specification as JSON, which is large and is read only where needed.
+    ``stopping``: a stop was requested, but not all of its steps have begun to stop."""
 
     id: str
     name: str

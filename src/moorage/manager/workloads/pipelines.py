@@ -23,15 +23,15 @@ from moorage.common.model.status import TERMINAL, Result, SessionType, Status
 from moorage.manager.workloads.step_outputs import check_inputs
 
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
-_AT_ONCE = "any"  # an array element waits for an earlier one to end, whatever its result
+_AT_ONCE = "any"  # an array element waits for an earlier one to end, regardless of its result
 Item = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineNode:
     """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition.
-    ``follows``: the one among them that is an element of the same array; this limits how many run
-    concurrently."""
+    ``follows``: the one among ``waits`` that is an element of the same array; waiting for it limits
+    how many elements run concurrently."""
 
     item: Item
     waits: tuple[tuple[int, str], ...]
@@ -121,7 +121,7 @@ def items(step: Step) -> list[Item]:
 
 def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> list[PipelineNode]:
     """One node per session. ``steps``: as ``check`` returns them. ``unfinished``: nodes that still
-    have to run after a retry, because they run again or are pending. Positions refer to all nodes.
+    have to run after a retry, because they are pending or run again. Positions refer to all nodes.
 
     In an array, each element that still has to run waits for an earlier one, so the last ones can
     be stopped first without causing others to start."""
@@ -178,8 +178,8 @@ def step_state(status: Status, result: Result, reason: str) -> StepState:
 
 
 def pipeline_state(counts: Mapping[StepState, int]) -> StepState:
-    """The state of a pipeline with these numbers of steps by state. A pipeline with a failed step
-    has failed, whatever ran afterwards."""
+    """The state of a pipeline that has these numbers of steps in each state. A pipeline with a
+    failed step has failed, no matter what ran afterwards."""
     if counts.get(StepState.RUNNING):
         return StepState.RUNNING
     if counts.get(StepState.PENDING):

@@ -15,8 +15,7 @@ _MAX_NAME = 60
 
 
 def warnings(envs: Iterable[object]) -> list[str]:
-    """A single warning about all variables with values that look like secrets; none if there are
-    none.
+    """A single warning about all variables whose values look like secrets, if there are any.
 
     ``envs``: the values of `env` fields, which need not be valid."""
     names = sorted({name for env in envs if isinstance(env, Mapping) for name in _plain(env)})

@@ -1,5 +1,5 @@
-"""Sessions as site jobs: whether a session fits a node, and its specification with the group's
-request to the site. Pure."""
+"""Sessions as site jobs: whether a session fits on a node, and its specification completed with the
+group's request to the site. Pure."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> Moorage
 def _impossible_there(spec: Workload, site: HpcOptions) -> str:
     """Explain which part of ``spec`` the site's runtime does not support; empty if none.
 
-    The specification was validated for the runtime that it names, which is not the one that it will
-    run on."""
+    The specification was validated for the runtime that it names, but it will run on the site's."""
     if isinstance(spec, SessionSpec):
         stored: Workload = as_job(spec, site)
     else:
@@ -106,7 +105,7 @@ def _exceeds_node(spec: Workload, group: str, site: HpcOptions) -> MoorageError 
 
 
 def as_job(spec: SessionSpec, site: HpcOptions | None) -> SessionSpec:
-    """``spec`` as it is stored: with its site's runtime and its job's request."""
+    """``spec`` as it is stored, with its site's runtime and the request for its job."""
     if site is None:
         return spec
 

@@ -32,7 +32,7 @@ class StepFiles:
 
 def check_inputs(steps: Sequence[Step]) -> None:
     """Raise ``InvalidInput`` for an input that is no step's output, or that overlaps another input.
-    ``steps``: with the steps that they follow."""
+    ``steps``: each with the steps that it follows."""
     by_name = {step.name: step for step in steps}
     for step in steps:
         for input_ in step.inputs:
@@ -73,7 +73,7 @@ def check_runtimes(steps: Sequence[Step], specs: Mapping[str, SessionSpec]) -> N
 
 
 def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFiles | None:
-    """Files of each session of a step; None if it has none."""
+    """Files of each of a step's sessions; None if the step has none."""
     if not step.outputs and not step.inputs:
         return None
 

@@ -23,7 +23,7 @@ def with_meanings(steps: Sequence[NewStep], project: str, *, forced: bool) -> li
     """Add the hash of each step that may use a result or provide one.
 
     ``steps``: each after those that it waits for. ``forced``: each step runs, so none shares a live
-    run; its result can be reused."""
+    run; their results can be reused later."""
     known: dict[int, str | None] = {}
     names = {step.position: step.step for step in steps}
     found = []

@@ -79,15 +79,15 @@ def check(template: TemplateSpec) -> None:
 
 
 def session_fields(template: TemplateSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a session's specification, as in the template. Raises ``InvalidInput``."""
+    """Fields of a session's specification, as the template sets them. Raises ``InvalidInput``."""
     return _fields(template, _values(template.parameters, parameters))
 
 
 def validated_merge(
     fields: Mapping[str, Any], defaults: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> SessionSpec:
-    """The specification of ``fields``, with the ``defaults`` of the resource group and the caller's
-    ``overrides``. Raises ``InvalidInput``."""
+    """The specification with these ``fields``, the ``defaults`` of the resource group and the
+    caller's ``overrides``. Raises ``InvalidInput``."""
     _check_depth(overrides)
     return validated(merge(merge(fields, defaults), overrides))
 
@@ -98,8 +98,8 @@ def recorded_priority(
     """The priority set by a template and its resource group's ``defaults``, for callers that may
     not request it themselves; 0 means none.
 
-    It applies to the template's session, not to one with another program, so any ``overrides``
-    except names void it."""
+    It is granted for the template's session, not for one with another program, so any ``overrides``
+    other than names void it."""
     recorded = merge(template.spec, defaults).get("priority")
     chosen = template.spec.get("resource_group", "")
     if overrides.keys() - _NAMES or not isinstance(recorded, int) or "{{" in str(chosen):
@@ -109,7 +109,8 @@ def recorded_priority(
 
 
 def validated(fields: Mapping[str, Any]) -> SessionSpec:
-    """The specification of ``fields``. Raises ``InvalidInput`` that names the wrong field."""
+    """The specification with these ``fields``. Raises an ``InvalidInput`` that names the wrong
+    field."""
     try:
         return SessionSpec.model_validate(fields)
     except ValidationError as error:

@@ -81,10 +81,11 @@ def assumed_fit(
     node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int
 ) -> int | None:
     """Time from which ``demands`` all fit on ``node``, with assumed end times for work whose end is
-    unknown. It is usually in the past, and None if they do not fit before services have ended.
+    unknown. The time is usually in the past; it is None if the demands do not fit before services
+    have ended.
 
-    It gets no later while nothing new starts there, even once the node is empty (``FREE``), so a
-    caller that orders nodes by it keeps the nodes that it has held free.
+    It gets no later while nothing new starts there, even once the node is empty (``FREE``). A
+    caller that orders nodes by it therefore keeps the nodes that it has been holding.
     """
     if node.fits_all(demands, fraction):
         return FREE

@@ -41,9 +41,9 @@ class ScoreIndex:
     """``concentrated`` prefers the node with the least free capacity on which the request fits,
     ``dispersed`` the one with the most.
 
-    Both prefer nodes with fewer device families that were not requested, and among equals, nodes
-    with fewer free devices of those families, so that work without GPUs does not take the CPUs that
-    GPUs need. Ties go to the smaller agent id. Reserved nodes are in no view.
+    Both prefer nodes with fewer unrequested device families and, among equals, nodes with fewer
+    free devices of those families, so that work without GPUs does not take the CPUs that GPU work
+    needs. Ties go to the smaller agent id. Reserved nodes are in no view.
     """
 
     def __init__(

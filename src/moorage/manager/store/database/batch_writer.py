@@ -1,4 +1,4 @@
-"""Batch writer for one kind of write: items that arrive during a flush share the next one.
+"""Batch writer for one kind of write: items that arrive during a flush share the next flush.
 
 Batches form only under load; an item that finds the writer idle is written immediately, on its own.
 After a flush, the writer pauses for about as long as the flush took, so that under load more items
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 _Batch = list[tuple[Item, asyncio.Future[Result]]]
 
 BATCH_MAX = 500
-EARLY_FLUSH = 64  # this many waiting items end the pause after a flush
+EARLY_FLUSH = 64  # once this many items wait, the pause after a flush ends
 
 # Failures that no item caused. The whole batch fails, because a smaller one would fail as well.
 _BATCH_ERRORS = (MoorageError, asyncpg.InsufficientResourcesError, asyncio.CancelledError)
@@ -89,8 +89,8 @@ class BatchWriter(Generic[Item, Result]):
                     await self._pause(self._clock.monotonic() - started)
         finally:
             self._flushing = None
-            # None unless this task was cancelled or has failed. In that case, the next item starts
-            # another one.
+            # None unless this task was cancelled or has failed; in either case, the next item
+            # starts another task.
             for _, future in (*unfinished, *self._queue):
                 _fail(future, StoreUnavailable(_INTERRUPTED))
 
@@ -125,8 +125,9 @@ class BatchWriter(Generic[Item, Result]):
     ) -> None:
         """Fail the items that ``error`` concerns, and write the others."""
         if isinstance(error, StatementTimeout):
-            # One item may wait for a lock. Dividing the batch now would take as long again for each
-            # half, so the next batches are made smaller instead, until that item is alone.
+            # One item may be waiting for a lock. Retrying the halves now would take as long again
+            # for each of them, so the next batches are made smaller instead, until that item is
+            # alone.
             self._batch_max = max(1, len(batch) // 2)
 
         if isinstance(error, asyncpg.DeadlockDetectedError) and deadlocks < _DEADLOCKS_MAX:
@@ -143,8 +144,8 @@ class BatchWriter(Generic[Item, Result]):
 
 def _fail(future: asyncio.Future[Result], error: BaseException) -> None:
     if isinstance(error, asyncio.CancelledError):
-        # Something that the write awaited was cancelled. The caller was not, so it must not see a
-        # cancellation.
+        # Something that the write awaited was cancelled. The caller itself was not cancelled, so it
+        # must not see a cancellation.
         error = StoreUnavailable(_INTERRUPTED)
     if not future.done():
         future.set_exception(error)

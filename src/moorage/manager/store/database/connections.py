@@ -1,6 +1,6 @@
 """Connections to Postgres: a small pool for occasional reads, dedicated connections for frequent
-writes and for the reads that the control loops repeat, and shared ones for the rest. Translates
-every connection failure into ``StoreUnavailable``.
+writes and for reads that the control loops repeat, and shared connections for all other statements.
+Translates every connection failure into ``StoreUnavailable``.
 
 A server that accepts no writes, such as a demoted primary, counts as unavailable: its data may be
 out of date. Connections to it are refused or closed, and the next attempt may find the primary.
@@ -28,8 +28,8 @@ from moorage.manager.store.database.connector import DatabaseConnector
 from moorage.manager.store.database.type_cache import TypeCachingConnection
 
 log = structlog.get_logger("moorage.store")
-# The pool logs every failed attempt to reconnect with its traceback; an outage is logged once, by
-# the pool's users.
+# The pool would log every failed attempt to reconnect, with a traceback; the pool's users log an
+# outage once.
 logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
 # Errors that asyncpg raises when Postgres is down, starting, stopping, or has just closed the
@@ -44,7 +44,8 @@ UNAVAILABLE = (
     asyncpg.TooManyConnectionsError,
 )
 _DIALECT = asyncpg_dialect()  # type: ignore[no-untyped-call]
-# Postgres itself cancels a statement after this time, even if nothing waits for it any longer.
+# After this time, Postgres itself cancels a statement, even if nothing waits for its result any
+# longer.
 STATEMENT_TIMEOUT_S = 30.0
 # The client gives up later than the server and closes the connection. Only this limit applies when
 # the server does not answer at all, and to a commit that waits for a synchronous standby: Postgres
@@ -56,8 +57,8 @@ _CONNECT_TIMEOUT_S = 5.0
 # anyway.
 CANCEL_TIMEOUT_S = 2.0
 POOL_SIZE = 6
-# Planner settings of every connection. Every statement in ``sql/`` has an index to use, but
-# Postgres plans with table statistics that are stale or missing when tables have just filled up:
+# Planner settings of every connection. There is an index for every statement in ``sql/``, but the
+# table statistics with which Postgres plans are stale or missing when tables have just been filled:
 # * ``enable_seqscan=off``: a plan that was cached while a table was empty would scan the whole
 #   table for as long as the plan stays cached.
 # * ``random_page_cost=1.1``: index reads cost about as much as sequential reads on SSDs and in
@@ -76,8 +77,8 @@ _SETTINGS = {
     "statement_timeout": f"{STATEMENT_TIMEOUT_S:g}s",
     "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_S:g}s",
 }
-# Planning a statement takes about 1 ms, and starting a session runs ten of them. Statements on
-# dedicated connections look rows up by id, so their plans stay good longer than those of the pool.
+# Planning a statement takes about 1 ms, and starting a session runs ten statements. Statements on
+# dedicated connections look rows up by id, so their plans stay good for longer than the pool's.
 _DEDICATED_PLAN_LIFETIME_S = 60
 # By default, Postgres plans the first five executions of a prepared statement for their arguments
 # before it considers a generic plan. Planning takes longer than running these statements, so the
@@ -94,8 +95,8 @@ async def prepare_connection(connection: asyncpg.Connection) -> None:
 
 
 async def _skip_reset(_: asyncpg.Connection) -> None:
-    """Save the round trip of a reset on each release, because nothing here changes a connection's
-    settings."""
+    """Skip the reset on each release, which takes a round trip, because nothing here changes a
+    connection's settings."""
 
 
 class StatementTimeout(StoreUnavailable):
@@ -161,13 +162,12 @@ async def fetch_writable(connection: Any, sql: str, *args: Any) -> list[Any]:
     try:
         rows: list[Any] = await connection.fetch(sql, *args)
     except (asyncpg.InternalClientError, asyncpg.ReadOnlySQLTransactionError):
-        # The former: asyncpg lost track of the protocol state (the connection broke within a
-        # message).
+        # ``InternalClientError`` means that asyncpg has lost track of the protocol state, because
+        # the connection broke within a message.
         connection.terminate()
         raise
 
-    # Postgres reports both settings with the next answer after they have changed (since version
-    # 14).
+    # Since version 14, Postgres reports both settings with the next answer after they have changed.
     settings = connection.get_settings()
     for name in ("in_hot_standby", "default_transaction_read_only"):
         if getattr(settings, name, "off") == "on":
@@ -178,8 +178,8 @@ async def fetch_writable(connection: Any, sql: str, *args: Any) -> list[Any]:
 
 
 async def close_abandoned(connection: asyncpg.Connection) -> None:
-    """Close a connection whose statement nothing waits for any longer, once Postgres has cancelled
-    it.
+    """Close a connection once Postgres has cancelled its statement, for which nothing waits any
+    longer.
 
     asyncpg has requested the cancellation, and drops the request if the connection is closed
     immediately. The server would then continue to run a statement until its timeout, and a commit
@@ -198,7 +198,7 @@ async def close_abandoned(connection: asyncpg.Connection) -> None:
 
 def _is_released(connection: Any) -> bool:
     """Whether a connection from the pool is closed. A terminated connection has left the pool, and
-    even asking about it raises an error."""
+    then even this question raises an error."""
     try:
         return bool(connection.is_closed())
     except asyncpg.InterfaceError:
@@ -240,11 +240,12 @@ class DedicatedConnection:
             try:
                 return await fetch_writable(connection, sql, *args)
             except (asyncio.CancelledError, TimeoutError):
-                # Cancelled only on our side (an agent disconnected in the middle of its report).
-                # The next caller must not wait behind that statement.
+                # The statement was cancelled only on our side, for example because an agent
+                # disconnected in the middle of its report. The next caller must not wait behind
+                # that statement.
                 self._connection = None
                 connection.remove_termination_listener(self._on_loss)
-                self._on_loss(connection)  # immediately, not once it has closed
+                self._on_loss(connection)  # immediately, not only once the connection has closed
                 self._closing = spawn("store.close", close_abandoned(connection))
                 raise
 
@@ -261,7 +262,7 @@ class DedicatedConnection:
 
 
 class Purpose(StrEnum):
-    """Who waits for the statements on a shared connection."""
+    """Kinds of statements on shared connections, by who waits for them."""
 
     ADMINISTRATION = "administration"
     """A person waits: changes by administrators and users, such as keys, quotas and secrets."""
@@ -271,8 +272,8 @@ class Purpose(StrEnum):
 
 class Database:
     """A pool for occasional reads (``fetch``, ``select``), ``dedicated_connection()`` for
-    statements that run often, and ``shared_connection()`` for those that take turns with others of
-    their kind."""
+    statements that run often, and ``shared_connection()`` for statements that take turns with
+    others of their kind."""
 
     def __init__(self, dsn: str, connector: DatabaseConnector | None = None) -> None:
         self.dsn = dsn
@@ -283,7 +284,7 @@ class Database:
 
     @property
     def most_connections(self) -> int:
-        """Maximum number of connections that it opens."""
+        """Maximum number of connections that the pool opens."""
         return POOL_SIZE + len(self._dedicated)
 
     def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:

@@ -17,7 +17,7 @@ SynchronousCommit = Literal["server", "on", "remote_apply", "remote_write", "loc
 
 
 def each_host(dsn: str) -> list[str]:
-    """The URL for each of its hosts separately. Hosts in the query stay together."""
+    """One URL for each of its hosts. Hosts in the query stay together."""
     parts = urlsplit(dsn)
     if "," not in parts.netloc:
         return [dsn]
@@ -72,7 +72,7 @@ class DatabaseConnector:
             raise
 
     async def _survey(self, guard: LineageGuard, options: Mapping[str, Any]) -> None:
-        """Examine all hosts before this process first connects, because their timelines reveal a
+        """Examine all hosts before this process first connects, because their timelines reveal any
         failover that it missed."""
         hosts = each_host(self.dsn)
         for dsn in hosts if len(hosts) > 1 else ():

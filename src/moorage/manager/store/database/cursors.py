@@ -60,9 +60,9 @@ async def fetch_page(
     db: Database, statement: Select[Any], order: Order, paging: Paging
 ) -> tuple[list[Row], str | None]:
     """Fetch one page of the rows of ``statement``, and the cursor of the next one. ``statement``
-    has the columns it is ordered by, under their names. Raises ``InvalidInput`` for a cursor that
-    is not the ``next`` of a page in the same order, and for an order that the listing does not
-    have."""
+    returns the columns by which it is ordered, under their names. Raises ``InvalidInput`` for a
+    cursor that is not the ``next`` of a page in the same order, and for an order that the listing
+    does not have."""
     sort = paging.sort or order.default
     if sort not in order.sorts:
         allowed = ", ".join(sorted(order.fields))

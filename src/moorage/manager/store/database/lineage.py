@@ -3,9 +3,9 @@
 Postgres increments a *timeline* when a standby is promoted, and gives every cluster a *system
 identifier* that its standbys share. Both are stored with the data. A server whose timeline is
 higher than the stored one has been promoted since a manager last wrote, and may lack the last
-commits: the kernels of agents are then examined again before anything else is read
-(``sql/failed_over.sql``). A server whose timeline is lower than one that this manager has seen is a
-former primary that has come back, and is refused.
+commits: ``sql/failed_over.sql`` then has the agents' kernels examined again before anything else is
+read. A server whose timeline is lower than one that this manager has seen is a former primary that
+has come back, and is refused.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class LineageGuard:
         self.on_failover: list[Callable[[], None]] = []
 
     async def compare(self, connection: asyncpg.Connection) -> None:
-        """Compare with a server that is not in use: a server that it has replaced is refused from
-        now on."""
+        """Take note of a server that is not in use. From then on, a server that it has replaced is
+        refused."""
         row = await connection.fetchrow(SQL["lineage_find"])
         found = Lineage(row["system"], row["timeline"])
         if self._newest is None or self._newest.is_replaced_by(found):

@@ -32,16 +32,16 @@ from moorage.manager.store.database.connector import DatabaseConnector
 
 log = structlog.get_logger("moorage.store.notifier")
 _CHANNEL = "moorage"
-# The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of this
-# many bytes, or not at all if there are more parts. A payload has at most this many parts, counting
-# all topics.
+# The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of at most
+# this many bytes, or not at all if there would be more than this many parts. A payload has at most
+# this many parts over all topics.
 _IDS_BYTES = 3_000
 _PARTS = 20
 _PARTS_OF_PAYLOAD = 2
 _NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 _COMMAND_TIMEOUT_S = 10.0
-# Seconds between two NOTIFYs, however many commits there are, because each one wakes every manager
-# and its connection to Postgres.
+# Seconds between two NOTIFYs, no matter how many commits there are, because each NOTIFY wakes every
+# manager and its connection to Postgres.
 _PAUSE_S = 0.02
 # How long a notification may wait for others to share its NOTIFY. Notifications that trigger no
 # loop in another manager wait longer.
@@ -255,7 +255,7 @@ class Notifier:
     def _on_notify(
         self, own_pid: int, connection: asyncpg.Connection, pid: int, channel: str, payload: str
     ) -> None:
-        # The connection may have closed by now (asyncpg calls this later), so its pid is not
+        # Because asyncpg calls this later, the connection may have closed by now, so its pid is not
         # queried here.
         if pid == own_pid:
             return  # subscribers in this process were called immediately
@@ -318,7 +318,7 @@ class Notifier:
                 await fetch_writable(self._listener, _NOTIFY, _CHANNEL, self._messages())
                 await asyncio.sleep(_PAUSE_S)
             else:
-                # Otherwise a server that has vanished or was demoted would go unnoticed.
+                # Otherwise, it would go unnoticed that a server has vanished or was demoted.
                 await fetch_writable(self._listener, "SELECT 1")
 
     async def __aenter__(self) -> Notifier:

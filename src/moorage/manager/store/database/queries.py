@@ -3,8 +3,8 @@
 A file holds one statement, which has the name of the file, or several, each below a line
 ``-- name: NAME``.
 
-A line ``-- include: NAME`` stands for the text of ``SUBJECT/sql/fragments/NAME.sql``, which several
-statements share.
+A line ``-- include: NAME`` is replaced with the text of ``SUBJECT/sql/fragments/NAME.sql``, which
+several statements share.
 
 ``:NAME``, as in ``status NOT IN (:TERMINAL)``, stands for a set defined in
 ``common/model/status.py``. Its members become literals, because Postgres cannot match a partial
@@ -42,7 +42,7 @@ SETS: Mapping[str, Collection[StrEnum]] = {
 
 
 def literals(members: Collection[StrEnum]) -> str:
-    """A list in SQL, without parentheses, in the order of the members' definition."""
+    """A list in SQL, without parentheses, in the order in which the members are defined."""
     ordered = sorted(members, key=_position)
     return ", ".join(f"'{member}'" for member in ordered)
 

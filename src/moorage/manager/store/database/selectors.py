@@ -10,8 +10,8 @@ from moorage.common.model.labels import Requirement, Selector
 
 
 def conditions(column: Column[Any], selector: Selector) -> list[ColumnElement[Any]]:
-    """Conditions of a selector. ``column``: the labels of a table whose index omits the rows
-    without labels."""
+    """A selector's conditions. ``column``: the labels column of a table whose label index omits
+    rows without labels."""
     found = [_condition(column, requirement) for requirement in selector]
     if any(requirement.operator in ("in", "exists") for requirement in selector):
         found.append(column != literal_column("'{}'::jsonb"))

@@ -1,6 +1,6 @@
 """Connections that share asyncpg's queries about built-in types.
 
-asyncpg has codecs for built-in types but not for arrays of them: each connection queries the
+asyncpg has codecs for built-in types but not for arrays of them, so each connection queries the
 catalog for every combination of array types that occurs in a statement. The query takes Postgres 3
 to 5 ms, more than most of the store's statements, and its answer never changes.
 """

@@ -1,4 +1,4 @@
-"""Rows that this release cannot read: a manager of a newer release has stored them, during an
+"""Rows that this release cannot read: a manager of a newer release has stored them during an
 upgrade or before a downgrade, or someone has changed them by hand.
 
 Such a row affects nothing else. A reader of several rows omits it and reports the omission; a
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 # Errors that reading a row can raise if its values differ from those that this release writes.
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, InvalidInput)
-# A row that has not been met for this long has been read since, or is gone.
+# A row that has not been encountered for this long has since been read, or is gone.
 FORGOTTEN_S = 300.0
 # Rows beyond this number are neither counted nor logged.
 MOST = 10_000
@@ -56,8 +56,8 @@ def read_page(
 
 
 def read_one(kind: str, name: str, stored: S, read: Callable[[S], T], *, done: str = "") -> T:
-    """Read a row. Raises ``NeedsNewerManager`` if it cannot be read. ``done``: what has been done
-    to it nevertheless, such as "was revoked"."""
+    """Read a row. Raises ``NeedsNewerManager`` if it cannot be read. ``done``: what has
+    nevertheless been done to the row, such as "was revoked"."""
     try:
         return read(stored)
     except UNREADABLE as error:
@@ -76,13 +76,14 @@ def needs_newer(kind: str, name: str, why: str) -> NeedsNewerManager:
 
 
 class UnreadableRows:
-    """Rows that this manager has met recently, except those that it only displayed."""
+    """Unreadable rows that this manager has recently encountered, except those that it only
+    displayed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._met: dict[
             tuple[str, str], tuple[str, float]
-        ] = {}  # the reason, and when it was last met
+        ] = {}  # the reason, and when the row was last encountered
 
     def each(
         self, kind: str, rows: Iterable[Row], read: Callable[[Row], T], *, key: str = "id"
@@ -116,7 +117,8 @@ class UnreadableRows:
         return dict(Counter(kind for kind, _ in self._met))
 
     def problems(self) -> dict[str, str]:
-        """For the manager's health: the number of rows by kind, and one of them with the reason."""
+        """For the manager's health: the number of unreadable rows by kind, and one of the rows with
+        the reason."""
         counts = self.counts()
         found = {}
         for (kind, key), (why, _) in self._met.items():

@@ -82,8 +82,7 @@ class LoadStore:
     async def put(
         self, reports: Collection[LoadReport], addresses: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Write at most one report per proxy. Wakes those that wait for a request, or for one to
-        end.
+        """Write at most one report per proxy. Wakes whoever waits for a request, or for one to end.
 
         ``addresses``: source addresses of the reports, by proxy; a missing one stays as it was.
         Returns the proxies whose reports were not written because another process owns their name,
@@ -151,7 +150,8 @@ class LoadStore:
     async def put_engines(self, loads: Sequence[tuple[AgentId, EngineUse]]) -> None:
         """Write the loads of engines, each with the agent that reports it; at most one per kernel.
 
-        Impossible ones are omitted, because they would make those of other agents fail."""
+        Impossible loads are omitted, because they would make the writes of other agents' loads
+        fail."""
         loads = [
             (agent, load) for agent, load in loads if "\0" not in agent and as_uuid(load.kernel_id)
         ]
@@ -243,7 +243,7 @@ def _scaled(row: Row) -> ScaledEndpoint:
     assert spec.autoscale is not None
     waiting = row["waiting"] or 0
 
-    # a proxy does not know which of them are waiting
+    # a proxy cannot tell which of them are waiting
     running = max(row["running"] or 0, row["in_flight"] - waiting)
     load = LoadSample(
         row["at"],

@@ -36,7 +36,7 @@ class ReplicaStore:
         self, _: Scope, after: EndpointId | None, limit: int, *, everything: bool = False
     ) -> tuple[list[EndpointId], EndpointId | None]:
         """Examine ``limit`` endpoints after ``after`` (None starts with the first). Returns those
-        whose replicas differ from the desired state, with ``everything`` also the others, and the
+        whose replicas differ from the desired state or, with ``everything``, all of them; and the
         cursor for the next call, which is None if there are no more."""
         args = after or _FIRST, limit, everything
         row = (await self._sweep_connection.fetch(SQL["endpoints_sweep"], *args))[0]
@@ -86,7 +86,7 @@ class ReplicaStore:
         rows = await self._connection.fetch(SQL["replicas_drain"], ids, reasons, term)
         if rows and any(reasons):
             # The generation is drawn after the commit, so every table with a greater generation
-            # marks them as draining.
+            # marks these replicas as draining.
             generation = await self._orders.next_generation()
             drained = [row["id"] for row in rows]
             await self._connection.fetch(SQL["replicas_drain_generation"], drained, generation)
@@ -123,7 +123,7 @@ class ReplicaStore:
         return bool(rows)
 
     async def complete(self, _: Scope, endpoint: EndpointSnapshot, term: int) -> None:
-        """Record that all its replicas have the current revision and are ready."""
+        """Record that all of the endpoint's replicas have the current revision and are ready."""
         args = endpoint.endpoint_id, endpoint.revision, term
         await self._connection.fetch(SQL["endpoint_completed"], *args)
         self._notifier.notify_endpoints([EndpointId(endpoint.endpoint_id)])

@@ -155,8 +155,8 @@ class EndpointStore:
     ) -> tuple[EndpointRecord, bool] | None:
         """Replace the specification of the endpoint that was read as ``before``; None if it has
         changed in the meantime. ``request``: identifies the request under its key. Returns the same
-        as ``create_once``. Raises ``NotFound`` for an unknown group, and ``Conflict`` if this
-        release cannot read everything that it would replace."""
+        as ``create_once``. Raises ``NotFound`` for an unknown group, and ``Conflict`` if the change
+        would replace something that this release cannot read."""
         if before.needs_newer:
             raise needs_newer("endpoint", before.snapshot.name, before.needs_newer)
 
@@ -302,8 +302,8 @@ class EndpointStore:
         return await self.get(scope, name)
 
     async def delete(self, scope: Scope, name: str) -> EndpointRecord:
-        """Mark it as deleted and return its last state. Its name is free immediately; the replica
-        controller stops the replicas.
+        """Mark an endpoint as deleted and return its last state. Its name is free immediately; the
+        replica controller stops the replicas.
 
         Raises ``NotFound``."""
         record = await self.get(scope, name)
@@ -321,7 +321,7 @@ class EndpointStore:
         self._notifier.notify_routes([EndpointId(endpoint_id)])
 
     async def _records(self, scope: Scope, found: Sequence[Row]) -> list[EndpointRecord]:
-        """Records in the order of ``found``, with names instead of session ids in messages."""
+        """Records in the order of ``found``; messages contain names instead of session ids."""
         records = await read_endpoints(self._db, [row["id"] for row in found])
         texts = [
             text

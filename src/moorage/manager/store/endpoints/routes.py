@@ -66,7 +66,8 @@ class RouteStore:
         self._model_sweep: Sweep[str] = Sweep()  # of endpoints and sessions
         self._app_sweep: Sweep[tuple[str, int]] = Sweep()
 
-        # Endpoints and sessions with routes that this round has not reread yet; some may be gone.
+        # Endpoints and sessions that had routes and that this round has not reread yet; some may be
+        # gone.
         self._known_models: list[str] = []
         self._known_apps: list[SessionId] = []
         notifier.on_routes(self._routes_changed)
@@ -153,7 +154,7 @@ class RouteStore:
         )
         found = {name: route for name, route in read if route is not None}
 
-        # Unreadable rows keep their route, because their replicas serve whatever else the row
+        # Unreadable rows keep their route, because their replicas serve no matter what else the row
         # contains.
         for name, _ in read:
             if name not in found:
@@ -227,6 +228,6 @@ def _split(
     known: list[_Key], routes: Mapping[_Key, object], *, whole: bool
 ) -> tuple[list[_Key], list[_Key]]:
     """Split the known routes into those to reread with this chunk, and those for later. ``whole``:
-    this is the last chunk of its round, so all that are left are reread; the next round covers
+    this is the last chunk of its round, so all remaining routes are reread; the next round covers
     those in ``routes``."""
     return (known, list(routes)) if whole else (known[:SWEPT], known[SWEPT:])

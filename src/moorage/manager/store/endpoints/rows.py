@@ -41,8 +41,8 @@ class EndpointRecord:
     """Endpoint as stored, with views of its replicas, newest first. ``version`` changes whenever a
     user makes a change. ``newest``: its newest revision. ``rolled_back``: the revision whose
     failure, for ``rollout_reason``, has returned it to its target; None if a user has chosen the
-    target. ``needs_newer``: the part of it or its replicas that this release does not know and
-    omits; empty if there is none."""
+    target. ``needs_newer``: the part of the endpoint or its replicas that this release does not
+    know and omits; empty if there is none."""
 
     snapshot: EndpointSnapshot
     version: int
@@ -60,10 +60,12 @@ class EndpointRecord:
 
 def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     """``spec`` and ``serving`` of a row. As in ``creation.stored_json``, a manager of the previous
-    release can read specifications without new fields."""
+    release can read a specification that sets no new fields."""
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
     if spec.routing == Routing():
-        del serving["routing"]  # most have the default; the routes are read without it
+        del serving[
+            "routing"
+        ]  # most endpoints have the default, and the routes are read without this column
     if not spec.resource_groups:
         del serving["resource_groups"]
     if not spec.adapters:

@@ -22,8 +22,8 @@ CACHED_S = 5.0
 BATCH = 1000
 # How often to attempt a rename that waits too long for another lock.
 ATTEMPTS = 3
-# Topics that depend on the name of a session's or agent's group. Readers of keys see other groups
-# listed in them.
+# Topics that depend on the name of a session's or agent's group. ``KEYS`` is included because keys
+# list groups.
 _DEPENDENT = (
     Topic.PENDING,
     Topic.CAPACITY,

@@ -21,7 +21,7 @@ class OccupancyHistoryStore:
         self._connection = db.shared_connection(Purpose.UPKEEP, durable=False)
 
     async def record(self, term: int) -> None:
-        """Add a current sample unless the leader's ``term`` is over."""
+        """Add a sample of the current state unless the leader's ``term`` is over."""
         await self._connection.fetch(SQL["occupancy_record"], term)
 
     async def delete_old(self) -> bool:

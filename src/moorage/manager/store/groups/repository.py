@@ -79,7 +79,7 @@ class GroupStore:
     async def site(self, name: str) -> HpcOptions | None:
         """The site of a resource group of kind hpc; None for a group of another kind, or an unknown
         one. Cached, because creating a session always needs it. Raises ``Conflict`` for a site that
-        this release does not know, because it then cannot determine what runs there."""
+        this release does not know, because this release then cannot determine what runs there."""
         await self._refresh()
         if name in self._with_site and name not in self._sites:
             raise needs_newer("resource group", name, f"{NEEDS} to describe its site")
@@ -134,7 +134,7 @@ class GroupStore:
         retired: bool | None = None,
     ) -> resources.Page[resources.GroupView]:
         """Page of the groups in ``names`` (None means any) except the ``closed`` ones. ``retired``:
-        only retired groups, or only others."""
+        True selects only retired groups, False only others."""
         only = {"name": names, "is_retired": retired}
         rows, following = await _LISTING.page(
             self._db, paging, None, only=only, without={"name": closed}
@@ -151,8 +151,8 @@ class GroupStore:
         return read_one("resource group", name, row, _view)
 
     async def start_times(self, name: str) -> resources.StartTimes | None:
-        """Start times of its site's latest jobs; None if none has become ready, or the group is not
-        of kind hpc."""
+        """Start times of the latest jobs at the group's site; None if none has become ready, or the
+        group is not of kind hpc."""
         rows = await self._db.fetch(SQL["start_history"], [None], [name], STARTS)
         if not rows:
             return None
@@ -161,7 +161,7 @@ class GroupStore:
         )
 
     async def site_nodes(self, name: str) -> list[resources.SiteNodesView]:
-        """Its sites' nodes; empty if there are none, or they are unknown."""
+        """The nodes of the group's sites; empty if there are none, or they are unknown."""
         rows = await self._db.fetch(SQL["site_nodes"], name)
         return [resources.SiteNodesView.model_validate(dict(row)) for row in rows]
 
@@ -245,7 +245,7 @@ class GroupStore:
         return await self.get(name)
 
     async def _refused(self, name: str, if_match: Versions, create: bool) -> MoorageError:
-        """Determine why a write changed nothing. Raises ``PreconditionFailed`` for a different
+        """Explain why a write changed nothing. Raises ``PreconditionFailed`` for a different
         version."""
         row = await self._db.fetchrow(SQL["group_list"], name)
         check_version(f"resource group {name!r}", None if row is None else row["version"], if_match)
@@ -275,7 +275,7 @@ class GroupStore:
         return self._unreadable.each("resource group", rows, _policy, key="name")
 
     async def cursors(self, group: str) -> dict[str, AgentId]:
-        """The agent that round-robin chose last, by requested architecture."""
+        """The agents that round-robin chose last, by requested architecture."""
         row = await self._db.fetchrow(SQL["group_cursors"], group)
         return {arch: AgentId(agent) for arch, agent in row["cursors"].items()} if row else {}
 
@@ -353,7 +353,8 @@ def options_of(policy: Policy) -> GroupOptions:
 
 
 def _policy(row: Row) -> tuple[str, Policy]:
-    """A resource group's policy. Scheduling with only some of its options would be wrong."""
+    """A resource group's policy. It is read in full or not at all, because scheduling with only
+    some of the options would be wrong."""
     return row["name"], policy_of(GroupOptions(**row["options"]))
 
 

@@ -26,7 +26,8 @@ class ConsoleSessionStore:
 
     async def begin_sign_in(self, user: str) -> tuple[str | None, int]:
         """Count an attempt. Returns the hash of the user's password, or None if there is none, and
-        for how many seconds the name is locked: the attempt is refused unless this is 0."""
+        the number of seconds for which the name is still locked. Unless that is 0, the attempt is
+        refused."""
         row = await self._db.fetchrow(SQL["sign_in_begin"], user, FREE_ATTEMPTS, LONGEST_LOCK_S)
         return row["hash"], max(row["seconds"], 1) if row["locked"] else 0
 
@@ -64,7 +65,7 @@ class ConsoleSessionStore:
 
     async def find(self, sha256: str, *, is_act: bool = True) -> ApiKey | None:
         """Current rights of a console session; None if it has ended. ``is_act``: record this as
-        activity of its user."""
+        user activity."""
         row = await self._db.fetchrow(SQL["console_session_find"], sha256)
         if row is None:
             return None

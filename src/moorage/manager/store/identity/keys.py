@@ -146,8 +146,8 @@ class KeyStore:
     async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView:
         """Replace the secret; the previous one stays valid for ``grace_s`` seconds.
 
-        Raises ``NotFound``, and ``Conflict`` for a key that needs a newer manager, because nobody
-        would learn its new secret."""
+        Raises ``NotFound``, and ``Conflict`` for a key that needs a newer manager, because its new
+        secret could not be returned to anybody."""
         await self.get(scope, name)
         secret, digest = self._new_secret()
         rows = await self._connection.fetch(
@@ -185,9 +185,9 @@ class KeyStore:
         return self._notifier.on(Topic.KEYS, callback)
 
     async def find(self, sha256: str) -> ApiKey | None:
-        """Find a valid key; None if it is unknown, expired or revoked, or its user has lost every
-        role. Records when the key was last used. Raises ``Conflict`` for one that needs a newer
-        manager."""
+        """Find a valid key; None if the key is unknown, expired or revoked, or if its user has lost
+        every role. Records when the key was last used. Raises ``Conflict`` for one that needs a
+        newer manager."""
         row = await self._db.fetchrow(SQL["key_find"], sha256)
         if row is None:
             return None

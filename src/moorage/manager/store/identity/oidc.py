@@ -1,5 +1,5 @@
 """People known to the OpenID provider, in Postgres: each person's user, and the roles that rules
-have given."""
+have granted."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class OidcStore:
         self._notifier = notifier
 
     async def identify(self, person: Person) -> str:
-        """Find the user for ``person``, with the roles that the rules now give; create one if a
-        rule matches.
+        """Find the user for ``person``, with the roles that the rules now grant; create a user if
+        there is none and a rule matches.
 
         Raises ``SignInRefused``."""
         who = person.issuer, person.subject
@@ -49,7 +49,7 @@ class OidcStore:
         granted = row["granted_role"]
         wanted = person.grants.platform_role
 
-        # otherwise someone has changed it by hand
+        # otherwise, someone has changed the role by hand
         if row["platform_role"] == granted and granted != wanted:
             args = user, row["email"], row["status"], wanted, None
             if await self._db.fetch(SQL["user_update"], *args):
@@ -92,7 +92,7 @@ class OidcStore:
 
     async def unlink(self, scope: Scope, user: str) -> None:
         """Unlink a user. Ends the console sessions that the user opened through the provider, and
-        withdraws roles given by rules.
+        withdraws roles granted by rules.
 
         Raises ``NotFound`` for a user that is not linked."""
         scope.require_all("users")

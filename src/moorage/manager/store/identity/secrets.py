@@ -44,8 +44,8 @@ class SecretStore:
         """Set a secret of the owner's project. Sessions that start later receive the new value;
         proxies receive it immediately if it is a provider's key.
 
-        Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted,
-        because other managers could not read what this one encrypts.
+        Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted: its
+        file then differs from that of other managers, which could not read what this one encrypts.
         """
         project = scope.owner.project
         sealed = self._keyring.seal(value, project, name)
@@ -116,8 +116,8 @@ class SecretStore:
         return set(await self._key_ids()) <= set(self._keyring.ids()[:1])
 
     async def reseal(self, *, discard_unreadable: bool) -> tuple[int, list[str]]:
-        """Encrypt every secret with the newest key. Returns the number of secrets, and those that
-        were deleted because no key can decrypt them. Without ``discard_unreadable``, raises
+        """Encrypt every secret with the newest key. Returns the number of secrets, and the secrets
+        that were deleted because no key can decrypt them. Without ``discard_unreadable``, raises
         ``ConfigError`` for a secret that cannot be decrypted."""
         known = self._keyring.ids()
         missing = [key for key in await self._key_ids() if key not in known]

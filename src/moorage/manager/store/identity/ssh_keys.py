@@ -1,4 +1,4 @@
-"""Users' public keys in Postgres: who logs in over SSH, and with the rights of which API key."""
+"""Users' public keys in Postgres: who may log in over SSH, and with which API key's rights."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SshKeyStore:
                 ),
             )
 
-        self._notifier.notify([Topic.KEYS])  # the user who had registered it without a proof
+        self._notifier.notify([Topic.KEYS])  # the user who registered it earlier without a proof
         return await self.get(scope, key.fingerprint)
 
     async def page(

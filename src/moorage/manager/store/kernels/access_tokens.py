@@ -148,7 +148,7 @@ class AccessTokenStore:
 def _may_open(row: Mapping[str, Any]) -> bool:
     """Whether a token's creator may access the inside of its session."""
     if row["user_name"] is None:
-        return True  # from a release that did not record it
+        return True  # created by a release that did not record it
 
     own = role_of_user(row["member_role"], row["platform_role"])
     granted = Role(row["role"]) if row["role"] is not None else own

@@ -23,8 +23,8 @@ class KernelLeaseStore:
         self._unreadable = unreadable
 
     async def on_silent_agents(self) -> list[LeasedKernel]:
-        """Live kernels with a lease on agents that are SUSPECT or LOST, if it is known when the
-        lease ends."""
+        """Live kernels with a lease on agents that are SUSPECT or LOST, provided that the end of
+        the lease is known."""
         rows = await self._connection.fetch(SQL["kernel_leases"])
         return self._unreadable.each("kernel", rows, _leased)
 
@@ -62,7 +62,7 @@ class KernelLeaseStore:
         sessions = {SessionId(row["session_id"]) for row in rows}
         self._notifier.notify_kernels(sessions)
         self._notifier.notify_routes(sessions)
-        self._notifier.notify_pending(sessions)  # a new attempt may have waited for this
+        self._notifier.notify_pending(sessions)  # a new attempt may have been waiting for this
 
         return len(rows)
 

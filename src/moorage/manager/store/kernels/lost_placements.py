@@ -1,8 +1,8 @@
 """Ends of kernels whose placement the database has lost, for example by a failover to a standby
 that lacked it.
 
-The session is PENDING again, although its agent has run it, or still runs it. Its program must not
-run a second time unnoticed, so the end that the agent reports becomes the session's.
+Such a session is PENDING again, although its agent has run it, or still runs it. Its program must
+not run a second time unnoticed, so the end that the agent reports becomes the end of the session.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
 class LostPlacements:
-    """``keep_unknown``: kernels that the database does not know run to completion, and how they end
-    counts as a result."""
+    """``keep_unknown``: kernels that the database does not know run to completion, and the way in
+    which they end counts as the result."""
 
     def __init__(
         self, connection: DedicatedConnection, notifier: Notifier, *, keep_unknown: bool

@@ -34,8 +34,8 @@ _SPECS_AT_ONCE = 500
 @dataclass(frozen=True, slots=True)
 class AgentOrders:
     """``kernels``: all kernels that should run on an agent. ``unwanted``: kernels that must not run
-    and are not known to have ended there. ``withdrawn``: None, or, if the orders cover only some
-    kernels, those that must not run."""
+    and are not known to have ended there. ``withdrawn``: if the orders cover only some kernels,
+    those of them that must not run; otherwise None."""
 
     kernels: tuple[KernelSpec, ...]
     unwanted: tuple[KernelId, ...]
@@ -58,12 +58,14 @@ class OrderStore:
         self._unreadable = unreadable
         self._connection = db.dedicated_connection()
         self._keep_unknown = keep_unknown
-        self._newest_generation = 0  # known to a peer or drawn here
+        self._newest_generation = (
+            0  # the highest generation that a peer knows or that was drawn here
+        )
 
-        # the lowest that a peer claimed but Postgres refused
+        # the lowest generation that a peer claimed but Postgres refused
         self._implausible_generation = 1 << 63
         # Kernel specifications by the agent that should run them. After a kernel has been placed,
-        # only the generation of its reload changes, and that is read each time.
+        # only the generation of its reload changes, which is read each time.
         self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
 
     async def of(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
@@ -76,8 +78,8 @@ class OrderStore:
         """The orders of each agent. ``with_given_up``: agents whose ``unwanted`` kernels include
         those that were given up and whose devices are still fenced.
 
-        Costs one query, and one more if a kernel is new: specifications are cached as long as the
-        agent should run the kernel.
+        This costs one query, and one more if a kernel is new, because specifications are cached as
+        long as the agent should run the kernel.
         """
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
         unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
@@ -168,8 +170,8 @@ class OrderStore:
 
     def _readable_spec(self, row: Row) -> KernelSpec | None:
         """Read a specification. None if this manager cannot start the kernel, because a secret
-        cannot be decrypted or its specification needs a newer manager. If it has been started, its
-        agent keeps it."""
+        cannot be decrypted or its specification needs a newer manager. If the kernel has already
+        been started, its agent keeps it."""
         try:
             env = decrypt_env(self._keyring, row["project"], row["secrets"])
         except ConfigError as error:
@@ -182,8 +184,8 @@ class OrderStore:
         return _unknown_spec(row) if row["begun"] else None
 
     def note_generation(self, seen: int) -> None:
-        """Note a generation known to a peer, so that every later one is greater. The database is
-        behind it after the restore of a backup, or after a failover to a standby that had not
+        """Note a generation known to a peer, so that every later one is greater. The database may
+        be behind it after a backup was restored, or after a failover to a standby that had not
         received every commit."""
         if seen < self._implausible_generation:
             self._newest_generation = max(self._newest_generation, seen)
@@ -298,8 +300,8 @@ def _traceparent(row: Row) -> str:
 
 
 def _type_at_agents(kind: str) -> SessionType:
-    """Agents run a system session as an interactive one, the only kind that agents of the previous
-    release know."""
+    """The session type for agents. They run a system session as an interactive one, because agents
+    of the previous release do not know system sessions."""
     return SessionType.INTERACTIVE if kind == SessionType.SYSTEM else SessionType(kind)
 
 

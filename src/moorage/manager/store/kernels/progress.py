@@ -26,7 +26,8 @@ class ProgressStore:
     async def put(self, progress: Sequence[tuple[AgentId, KernelProgress]]) -> None:
         """Write progress, each with the agent that reports it; at most one per kernel.
 
-        Impossible reports are omitted, because they would make those of other agents fail."""
+        Impossible reports are omitted, because they would make the writes of other agents' reports
+        fail."""
         usable = [
             (agent_id, report)
             for agent_id, report in progress

@@ -25,7 +25,7 @@ _WARNED_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A budget that has changed its level, that stops running work, or that will soon be exhausted.
+    """A budget that has changed its level, that stops running work, or that will soon be used up.
 
     ``alerts``: ids of limits that it has reached for the first time in its period. ``left_s``:
     seconds until it is exhausted, at the current rate; None if it is exhausted, or nothing counts
@@ -73,7 +73,8 @@ class BudgetStore:
         ]
 
     async def check(self, scope: Scope) -> None:
-        """Raise ``BudgetExhausted`` if the caller's project, user or key has exhausted a budget."""
+        """Raise ``BudgetExhausted`` if a budget of the caller's project, user or key is
+        exhausted."""
         payers = _payers(scope)
         for row in await self._read(_READ_S):
             if row["level"] == "hard" and (row["scope"], row["name"]) in payers:
@@ -101,8 +102,8 @@ class BudgetStore:
     async def put(
         self, scope: Scope, kind: str, name: str, unit: str, *, period: str, spec: views.BudgetSpec
     ) -> views.BudgetView:
-        """Set a budget. It counts usage from the start of this period, once that usage has been
-        aggregated."""
+        """Set a budget. Once aggregated, all usage since the start of the current period counts
+        against it."""
         scope.require_all("budgets")
         args = kind, name, unit, period, spec.soft, spec.hard, spec.policy, scope.actor
         rows = await self._connection.fetch(SQL["budget_put"], *args)

@@ -12,7 +12,7 @@ from moorage.manager.serving.limit_shares import StoredShares
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 
-# How often to attempt to change shares that others change at the same time.
+# How many times to attempt to change shares that others are changing at the same time.
 _TRIES = 3
 _USES = {
     "requests_per_minute": "requests",

@@ -46,8 +46,8 @@ class UsageStore:
     async def put(self, reports: Sequence[UsageReport]) -> None:
         """Write at most one report per agent.
 
-        Implausible values are omitted, as are reports that would make the statement fail, and other
-        agents' reports with it."""
+        Implausible values are omitted. So are reports that would make the statement fail, because
+        other agents' reports would fail with it."""
         reports = [r for r in reports if _is_storable(r)]
         kernels = [(r.agent_id, k.kernel_id, k.use) for r in reports for k in _newest(r)]
         await self._connection.fetch(
@@ -166,7 +166,7 @@ def _is_storable(report: UsageReport) -> bool:
 
 
 def _newest(report: UsageReport) -> Collection[Any]:
-    """The last entry of each kernel, without values that do not fit into their columns."""
+    """The last entry of each kernel, without the values that do not fit into their columns."""
     return {
         k.kernel_id: k for k in report.kernels if _ID.fullmatch(k.kernel_id) and _is_use(k.use)
     }.values()

@@ -30,7 +30,7 @@ log = structlog.get_logger("moorage.store")
 _LAST_SEQUENCE = (1 << 53) - 1
 _LARGEST = 1 << 40
 _LATEST_MS = 1 << 43  # in the year 2248
-# Records are rolled up at this age, and this many at a time.
+# Records are rolled up at this age, this many at a time.
 RECORDS_KEPT_S = 86_400.0
 BATCH = 2000
 _POSITION = (
@@ -106,8 +106,8 @@ class UsageRecordStore:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ModelUsage]:
-        """Page of usage from ``since`` up to ``until`` (exclusive), both full hours, ordered by
-        time and names. Raises ``InvalidInput`` for an invalid cursor."""
+        """Page of usage from ``since`` up to ``until`` (exclusive), ordered by time and names. Both
+        times are whole hours. Raises ``InvalidInput`` for an invalid cursor."""
         rows = await self._db.fetch(
             SQL["usage_records_page"],
             scope.projects,

@@ -1,4 +1,5 @@
-"""Outputs of steps: which agent has each, and which may still be needed. Agents hold the files."""
+"""Outputs of steps: which agent has each of them, and which may still be needed. Agents hold the
+files."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ class OutputStore:
     async def source(
         self, agent_id: AgentId, kernel_id: KernelId, session_id: SessionId, output: str
     ) -> AgentId | None:
-        """The agent on which this session ran, if this output of it is an input of a live kernel on
-        ``agent_id``; otherwise None."""
+        """The agent on which this session ran, if this output of the session is an input of a live
+        kernel on ``agent_id``; otherwise None."""
         kernel = as_uuid(kernel_id)
         session = as_uuid(session_id)
         row = await self._db.fetchrow(SQL["output_source"], agent_id, kernel, session, output)

@@ -46,8 +46,8 @@ _LISTING = Listing(
     SQL["pipeline_list"], _COLUMNS, sorts=("name", "created_at"), key=("id",), default="-created_at"
 )
 _RACES = 2
-# A result with outputs counts as long as nodes keep the outputs, less the time it takes to report
-# that steps need them.
+# A result with outputs can be reused as long as nodes keep the outputs, less the time that it takes
+# to report that steps need them.
 _MARGIN_S = 60.0
 
 
@@ -110,7 +110,7 @@ class PipelineStore:
                 raise
             return PipelineState(await self.get(scope, before), await self.steps(before))
 
-        assert made is not None  # nothing that could be stale is kept
+        assert made is not None  # nothing is kept that could become stale
         owner = scope.owner
         return PipelineState(
             StoredPipeline(
@@ -187,9 +187,10 @@ class PipelineStore:
         pending: Mapping[str, int | None],
     ) -> bool:
         """Run steps again. ``known``: existing sessions by position; pending sessions that depend
-        on one that runs again then depend on its new run. ``pending``: by session, the position of
-        the element of the same array that it waits for from now on. Returns False, with nothing
-        created, if one of them is no longer pending, because the decision was based on that.
+        on one that runs again then depend on its new run. ``pending``: for each such session, the
+        position of the element of the same array for which it waits from now on. Returns False
+        without creating anything if one of them is no longer pending, because the decision was
+        based on that.
 
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not
         allow or for a concurrent retry, and ``QuotaExceeded``."""
@@ -279,7 +280,7 @@ class PipelineStore:
     async def _with_results(
         self, scope: Scope, steps: Sequence[NewStep], new: Sequence[NewSession]
     ) -> tuple[list[NewStep], list[NewSession]]:
-        """Add earlier sessions that equal steps."""
+        """Add earlier sessions whose meaning equals that of a step."""
         asking = [step for step in steps if step.meaning is not None]
         found = await self._db.fetch(
             SQL["reuse_find"],
@@ -350,7 +351,7 @@ def _step_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
 
 
 def _reuse_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
-    """Columns of files, and of reused results."""
+    """Columns for files, and for reused results."""
     return (
         [None if step.files is None else json.dumps(step.files.as_json()) for step in steps],
         [step.meaning for step in steps],

@@ -125,7 +125,7 @@ class AgentStore:
         self._notifier.notify_kernels({SessionId(row["session_id"]) for row in affected})
 
     async def _announce_endpoints(self, agents: Collection[AgentId]) -> None:
-        """Announce that the replicas on these agents now count differently."""
+        """Announce that the replicas on these agents are now counted differently."""
         rows = await self._connection.fetch(SQL["endpoints_of_agents"], list(agents))
         self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
 
@@ -244,7 +244,7 @@ class AgentStore:
 
     async def fenced_devices(self, group: str, families: Collection[str]) -> list[str]:
         """Devices of these families ("cuda") in the group that are withheld because they are
-        unhealthy, as lines for people to read."""
+        unhealthy, as human-readable lines."""
         rows = (
             await self._db.fetch(SQL["devices_fenced"], group, sorted(families)) if families else []
         )
@@ -254,8 +254,8 @@ class AgentStore:
         ]
 
     async def not_ready(self, group: str, limit: int = 5) -> list[str]:
-        """Reasons that agents of the group themselves report for accepting no new work, as lines
-        for people to read."""
+        """Reasons that agents of the group themselves report for accepting no new work, as
+        human-readable lines."""
         rows = await self._db.fetch(SQL["agents_not_ready"], group, limit)
         return [f"{row['id']} accepts no new work: {row['not_ready']}" for row in rows]
 
@@ -274,8 +274,8 @@ def _contact(row: Row) -> AgentContact:
 
 
 def _in_request_units(released: Mapping[str, int]) -> dict[str, int]:
-    """Amounts in request units: devices are allocated in thousandths; whole devices are shown as a
-    count, others as shares."""
+    """Amounts in request units: devices are allocated in thousandths, but whole devices are shown
+    as a count and fractions as shares."""
     family = DEVICE_SUFFIX
     shares = {
         slot.removesuffix(family) + SHARES_SUFFIX if slot.endswith(family) else slot: amount

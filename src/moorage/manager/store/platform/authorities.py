@@ -13,8 +13,8 @@ from moorage.manager.store.database.queries import SQL
 
 
 class AuthorityStore:
-    """Each change returns whether it was made: another manager may have made it already, or a peer
-    may prevent it."""
+    """Each change returns whether this call made it: another manager may already have done so, or a
+    peer may prevent it."""
 
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db = db
@@ -48,8 +48,8 @@ class AuthorityStore:
     async def issue_by_next(
         self, certificate: str, fingerprint: str, now: datetime, *, force: bool
     ) -> bool:
-        """Issue certificates with the next CA if every peer trusts it. ``force``: even if one does
-        not."""
+        """Issue certificates with the next CA if every peer trusts it or, with ``force``, even if
+        some do not."""
         return await self._change(
             SQL["authority_issue_by_next"], certificate, fingerprint, now, force
         )
@@ -57,8 +57,8 @@ class AuthorityStore:
     async def drop_retiring(
         self, certificate: str, fingerprint: str, now: datetime, *, force: bool
     ) -> bool:
-        """Trust only the CA with this certificate if every peer uses a certificate that it issued.
-        ``force``: even if one does not."""
+        """Trust only the CA with this certificate if every peer uses a certificate that this CA
+        issued or, with ``force``, even if some do not."""
         return await self._change(
             SQL["authority_drop_retiring"], certificate, fingerprint, now, force
         )

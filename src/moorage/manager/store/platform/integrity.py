@@ -26,9 +26,9 @@ GRACE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``sql/check_<name>.sql`` called with ``args(grace_s)``; ``repairable``: by
-    ``sql/repair_<name>.sql``. ``of``: the kind of rows to which it can be restricted, with one more
-    argument; None if it always checks everything, including ended sessions."""
+    """``sql/check_<name>.sql``, called with ``args(grace_s)``. ``repairable``:
+    ``sql/repair_<name>.sql`` repairs what it finds. ``of``: the kind of rows to which one more
+    argument can restrict it; None if it always checks everything, including ended sessions."""
 
     name: str
     means: str
@@ -62,8 +62,8 @@ KERNEL_STATUSES: Mapping[Status, tuple[Status, ...]] = {
     Status.TERMINATING: (Status.TERMINATING, *_ENDED),
     Status.TERMINATED: _ENDED,
     Status.CANCELLED: (Status.CANCELLED,),
-    # With CANCELLED, it gave up while waiting for another attempt; with TERMINATING, its agent is
-    # LOST.
+    # With CANCELLED, the session gave up while waiting for another attempt. With TERMINATING, the
+    # kernel's agent is LOST.
     Status.ERROR: (*_ENDED, Status.CANCELLED, Status.TERMINATING),
 }
 _PAIRS = [(session, kernel) for session, kernels in KERNEL_STATUSES.items() for kernel in kernels]
@@ -109,7 +109,7 @@ assert all(KERNEL_STATUSES[status] for status in TERMINAL)
 @dataclass(frozen=True, slots=True)
 class Part:
     """Live rows that are checked together, and the ``cursor`` of the next part; None if this is the
-    last one."""
+    last part."""
 
     of: Literal["agents", "sessions"]
     ids: list[str]

@@ -32,7 +32,7 @@ class LeaseStore:
         self._schema = schema or newest_revision()
         self._connection = db.dedicated_connection()
         # If a crash of Postgres loses a renewal, the lease merely ends earlier. The start of a term
-        # must not be lost, because the same term would start twice.
+        # must not be lost, because the same term would then start twice.
         self._renewals = db.dedicated_connection(durable=False)
 
     async def find(self) -> Lease | None:
@@ -45,7 +45,7 @@ class LeaseStore:
     ) -> int | None:
         """Acquire or renew the lease for ``ttl_s`` seconds. Returns the term; None while another
         manager holds the lease, or if the database has a newer schema, on which this manager must
-        not begin a term. ``unrenewed``: the ``expires_at`` of a lease that is treated as expired in
+        not begin a term. ``unrenewed``: a lease with this ``expires_at`` is treated as expired in
         any case."""
         rows = await self._connection.fetch(
             SQL["lease_acquire"], holder, ttl_s, unrenewed, self._schema

@@ -40,8 +40,8 @@ class ManagerBeat:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseIdentity:
-    """``installation``: preserved by backups and standbys. ``copy``: changes with each restore.
-    ``system`` and ``timeline``: as in ``lineage``."""
+    """``installation``: an id that backups and standbys preserve. ``copy``: changes with each
+    restore. ``system`` and ``timeline``: as in ``lineage``."""
 
     installation: str
     copy: str
@@ -134,8 +134,8 @@ class ManagerStore:
         return "" if row is None else str(row["installation"])
 
     async def address_of_agent(self, agent_id: str) -> tuple[str, str]:
-        """Address at which its kernels were last reached, and why it dialed out; empty if it is
-        new."""
+        """The address at which the agent's kernels were last reached, and why it dialed out. Both
+        are empty for a new agent."""
         row = await self._db.fetchrow(SQL["agent_address"], agent_id)
         return ("", "") if row is None else (row["address"], row["reach_why"])
 

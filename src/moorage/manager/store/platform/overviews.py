@@ -24,7 +24,7 @@ from moorage.manager.store.sessions.rows import reload_view
 @dataclass(frozen=True, slots=True)
 class OverviewChange:
     """``projects``: the projects that may see it; None means all. ``group``: the resource group
-    that a caller must be allowed to name; empty means any. ``user``: also sees it."""
+    that a caller must be allowed to name; empty means any. ``user``: a user who also sees it."""
 
     view: events.SessionChange | events.AgentChange | events.EndpointChange | events.BudgetAlert
     projects: frozenset[str] | None = None
@@ -106,7 +106,8 @@ class OverviewStore:
         cursor: str | None,
         limit: int,
     ) -> Page[events.AgentOccupancy]:
-        """Occupancy by agent. Kernels of projects that ``scope`` cannot read have no names."""
+        """Occupancy by agent. The names of kernels are omitted for projects that ``scope`` cannot
+        read."""
         rows = await self._db.fetch(
             SQL["occupancy"], resource_group, agent, cursor or "", limit + 1
         )

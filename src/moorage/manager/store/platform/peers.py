@@ -221,7 +221,7 @@ class PeerStore:
         return read_page(PeerView, "peer", rows=rows, read=_peer, following=following)
 
     async def revoke(self, kind: str, name: str, *, actor: str) -> PeerView:
-        """Reject the peer's certificates from now on. Raises ``NotFound``."""
+        """Revoke a peer: its certificates are rejected from now on. Raises ``NotFound``."""
         rows = await self._connection.fetch(SQL["peer_revoke"], kind, name, actor)
         if not rows:
             raise NotFound(

@@ -1,5 +1,5 @@
-"""Refuses reports from streams that do not represent their agent. ``agent_upsert.sql`` decides
-which."""
+"""Refusal of reports from streams that do not represent their agent. ``agent_upsert.sql`` decides
+which streams do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReportRefused(Conflict):
 
 def refusal_of(update: AgentUpdate, known: Mapping[str, Any]) -> ReportRefused:
     """Reason for a refusal. ``known``: the agent's identity, incarnation and address as stored when
-    its report was refused; each is None if the agent was first stored at that moment."""
+    its report was refused; each is None if the agent was first stored only at that moment."""
     info = update.info
     if info.identity and known["old_identity"] not in (None, "", info.identity):
         return ReportRefused(

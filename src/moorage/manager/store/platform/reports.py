@@ -1,11 +1,11 @@
-"""Agent reports in Postgres: concurrent reports share statements, whose cost is proportional to the
-changes; an unchanged report costs only a heartbeat.
+"""Agent reports in Postgres. Concurrent reports share statements, whose cost is proportional to the
+number of changes; an unchanged report costs only a heartbeat.
 
-Heartbeats are kept in memory and written together twice a second. An update of some kernels is not
-applied again, so the agent is asked for a full report (``needs_full_report``) when its effect may
-be missing: someone else changed a kernel at the same time, the agent was silent, or commits may
-have been lost with the connection. As a safety net, the agent is also asked every ``FULL_EVERY_S``,
-or every ``FULL_EVERY`` of its report intervals.
+Heartbeats are kept in memory and written together twice a second. An update of only some kernels is
+not applied again, so if its effect may be missing, the agent is asked for a full report
+(``needs_full_report``). This is the case when someone else changed a kernel at the same time, the
+agent was silent, or commits may have been lost with the connection. As a safety net, the agent is
+also asked every ``FULL_EVERY_S``, or every ``FULL_EVERY`` of its report intervals.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HEARTBEATS_EVERY_S = 0.5
 
 class ReportStore:
     """``connection`` is shared with other writes to the rows of agents and their kernels.
-    ``manager_id``: this manager, to which the agents are connected. ``keep_unknown``: see
+    ``manager_id``: the id of this manager, to which the agents are connected. ``keep_unknown``: see
     ``OrderStore``."""
 
     def __init__(
@@ -79,14 +79,14 @@ class ReportStore:
         self._heartbeats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
 
         # Until when an agent's full report is valid (monotonic seconds), and the connection's loss
-        # count when it was applied.
+        # count when the report was applied.
         self._complete: dict[AgentId, tuple[float, int]] = {}
 
     async def apply(self, update: AgentUpdate) -> int:
         """Apply an update. Returns how many kernels changed. Repeating an update changes nothing.
 
-        An update that is a ``contact`` has been stored when this returns. Raises ``ReportRefused``
-        without changing anything for a stream that does not represent its agent.
+        If the update is a ``contact``, it has been stored when this returns. Raises
+        ``ReportRefused`` without changing anything for a stream that does not represent its agent.
         """
         if update.is_heartbeat:
             self._heartbeats[update.agent_id] = (update.incarnation, update.stream)
@@ -107,7 +107,7 @@ class ReportStore:
         """Write the heartbeats of agents whose reports have not changed.
 
         An agent that was silent, or now has a newer stream, must send a full report. Its last
-        report is not applied again, as it may be older than what another manager received.
+        report is not applied again, because it may be older than what another manager has received.
         """
         heartbeats = self._heartbeats
         self._heartbeats = {}
@@ -330,7 +330,8 @@ class ReportStore:
         for row in rows:
             found.setdefault(AgentId(row["agent_id"]), [])
 
-        # A kernel that cannot be read stays as it is stored; its agent's report is ignored here.
+        # A kernel that cannot be read stays as it is stored; its agent's report about it is
+        # ignored.
         known = [row for row in rows if row["id"] is not None]
         for agent_id, kernel in self._unreadable.each("kernel", known, _stored_kernel):
             found[agent_id].append(kernel)

@@ -1,4 +1,4 @@
-"""Deletion of expired rows, in batches, each of which locks few rows, and only for a moment.
+"""Deletion of expired rows, in batches that each lock few rows, and only for a moment.
 
 Every method deletes at most ``BATCH`` rows and returns their number, which is 0 if nothing is left
 to delete now. All methods share a connection that no request waits for.

@@ -15,8 +15,8 @@ _TIMEOUT_S = 10.0
 
 
 async def upgrade_facts(dsn: str) -> dict[str, Any]:
-    """Read the facts. ``revision``: the schema's revision, None for an empty database. For a schema
-    that this release upgrades, the rest is read by ``sql/upgrade_facts.sql``. Raises
+    """Read the facts. ``revision``: the schema's revision, None for an empty database. If this
+    release can upgrade the schema, ``sql/upgrade_facts.sql`` reads the rest. Raises
     ``StoreUnavailable``."""
     try:
         connection = await asyncpg.connect(

@@ -25,12 +25,12 @@ from moorage.manager.store.database.unreadable import UnreadableRows
 from moorage.manager.store.scheduling import planner_rows
 
 REREAD_S = 5.0
-# Running kernels stay cached for this long after the last pass that needed them. Otherwise each
-# replica that starts, and each queue that empties and refills, would cause all of them to be read.
+# Running kernels stay cached for this long after the last pass that needed them. Otherwise, they
+# would all be read again whenever a replica starts, or a queue empties and refills.
 RUNNING_KEPT_S = 1800.0
 SLICES = 20  # reading a thousand agents at once would block the event loop for 0.1 s
-# Maximum cost of one second of rereading, in agents. This many running kernels that are read with
-# an agent cost as much as one agent. With more of either, the round takes longer.
+# Maximum cost of one second of rereading, in agents. Reading this many running kernels costs as
+# much as reading one agent. With more agents or running kernels, the round takes longer.
 REREAD_PER_S = 40
 REREAD_KERNELS = 10
 # Maximum number of agents, and of running kernels, that are read together: more would block the
@@ -44,7 +44,7 @@ class _Group:
     """All times are in monotonic seconds.
 
     ``round_at``: start of the current reread round; ``to_reread``: its remaining agents;
-    ``slice_size``: how many of them are read next; ``slice_at``: when the last slice was read.
+    ``slice_size``: how many agents are read next; ``slice_at``: when the last slice was read.
     ``running_until``: running kernels are cached until then; 0 means not at all. ``used_at``: the
     last scheduling pass. ``touched``: the agents that have been read since then; ``number`` and
     ``values`` are those of the last pass.
@@ -102,7 +102,7 @@ class AgentCache:
             # Agents that are currently being read stay stale until the read is done.
             for group in self._groups.values():
                 self._stale |= group.agents.keys()
-                group.round_at = -inf  # the next use starts with the list of agents
+                group.round_at = -inf  # the next use starts by reading the list of agents
                 group.to_reread.clear()
         else:
             self._stale.update(agents)
@@ -115,8 +115,8 @@ class AgentCache:
         self, group: str, *, with_running: bool = False
     ) -> tuple[tuple[AgentState, ...], AgentChanges]:
         """Agents of the group, and how they differ from the last use; ``with_running``: with their
-        running kernels. Raises ``StoreUnavailable``, after which agents that could not be read stay
-        stale."""
+        running kernels. Raises ``StoreUnavailable``, in which case agents that could not be read
+        stay stale."""
         now = self._clock.monotonic()
         cached = self._groups.get(group)
         if cached is None:
@@ -174,8 +174,8 @@ class AgentCache:
             current = {
                 AgentId(row["id"]) for row in await self._connection.fetch(SQL["agent_ids"], group)
             }
-            # Agents that appeared or disappeared without a notification are read immediately, the
-            # others in slices.
+            # Agents that appeared or disappeared without a notification are read immediately; the
+            # others are read in slices.
             self._stale |= current ^ cached.agents.keys()
             cached.to_reread = sorted(current.intersection(cached.agents))
             cached.slice_size = -(-len(cached.to_reread) // SLICES)

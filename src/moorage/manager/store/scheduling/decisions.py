@@ -33,7 +33,8 @@ class DecisionStore:
     async def append(
         self, group: str, segment: Segment, *, term: int, run: str, number: int
     ) -> None:
-        """Idempotent: a segment is stored once per ``run`` of a manager and ``number``."""
+        """Idempotent: a segment is stored only once for each ``run`` of a manager and
+        ``number``."""
         await self._connection.fetch(
             SQL["decisions_append"],
             group,
@@ -86,7 +87,7 @@ class DecisionStore:
         cursor: str | None,
         limit: int,
     ) -> Page[RunView]:
-        """Kernels that held allocations in the interval, ordered by id, which is by age."""
+        """Kernels that held allocations in the interval, ordered by id, and therefore by age."""
         scope.require_all("decisions")
         after = _LOWEST_ID if cursor is None else read_id_cursor(cursor)
         rows = await self._db.fetch(SQL["decision_runs"], group, since, until, after, limit)

@@ -17,10 +17,11 @@ from moorage.manager.store.database.queries import SQL
 # Maximum per attempt of a session. A client that polls every second receives more estimates than
 # that.
 KEPT_PER_ATTEMPT = 100
-# The number of latest estimates from which a resource group's calibration for a kind is computed.
+# The number of latest estimates from which the calibration for a resource group and a kind of
+# estimate is computed.
 CALIBRATED = 1_000
-# Kinds based on known ends, which mostly come before their limits. Measurements correct them once
-# there are this many.
+# Kinds of estimates based on the known end times of work, most of which ends before its limit.
+# Measurements correct these estimates once there are this many.
 CORRECTED: tuple[StartKind, ...] = ("reserved", "earliest", "dependency")
 MIN_CORRECTED = 10
 # Rows examined or deleted per statement.
@@ -36,7 +37,7 @@ class ExpectedStart:
 
 
 class ExpectedStartStore:
-    """Estimates shown at the same time are written by one statement, on a separate connection."""
+    """Estimates shown at the same time are written in one statement, on a separate connection."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db

@@ -28,8 +28,8 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
 from moorage.manager.store.sessions.lifecycle import NEWEST, SweepCursor
 
-# Number of live sessions that the sweep reads each second; in a new term, and whenever
-# notifications may be missing, it reads all of them together.
+# Number of live sessions that the sweep reads each second. In a new term, and whenever
+# notifications may be missing, it reads all of them at once.
 SWEEP_S = 1.0
 SWEPT = 500
 # Seconds for which a placement with an unknown outcome may still be committed.
@@ -71,7 +71,7 @@ class HeldSums:
         return dict(Counter(self.of(scope, name)) - Counter(self.of(scope, name, group)))
 
     def by_owner(self, scope: str, group: str) -> dict[str, dict[str, int]]:
-        """Slots in a group by user or project, without the session counts."""
+        """Slots in a group by user or project, without the counts of sessions."""
         held = self._sums.get(group, {}).items()
         by_owner = {name: dict(slots) for (kind, name), slots in held if kind == scope}
         for slots in by_owner.values():
@@ -97,7 +97,7 @@ def _counted(slots: str, system: bool) -> Mapping[str, int]:
 
 @dataclass(slots=True)
 class _Held:
-    """Sessions that hold slots, with equal holders sharing one object, and their sums."""
+    """Sessions that hold slots, and their sums. Equal holders share one object."""
 
     holders: dict[SessionId, _Holder] = field(default_factory=dict)
     sums: HeldSums = field(default_factory=HeldSums)
@@ -134,7 +134,7 @@ class HeldSlots:
         # The leader's term in which counting began, and the connection's loss count then; None if
         # counting has not begun.
         self._counted_in: tuple[int, int] | None = None
-        # Current slots, and what replaces them once the sweep has read all sessions.
+        # Current slots, and those that replace them once the sweep has read all sessions.
         self._held = _Held()
         self._next = _Held()
         self._sweep: Sweep[SweepCursor] = Sweep()
@@ -166,8 +166,8 @@ class HeldSlots:
         self._sweep.restart()
 
     def note_placements(self, sessions: Iterable[SessionId], *, finished: bool) -> None:
-        """Record that these sessions are being placed or, if ``finished``, have been, unless that
-        was refused."""
+        """Record that these sessions are being placed or, with ``finished``, that they have been
+        placed or refused."""
         now = self._clock.monotonic()
         for session_id in sessions:
             if not finished:

@@ -1,4 +1,4 @@
-"""Hold writer: records why each pending session was not placed, and writes only what is news to a
+"""Hold writer: records why each pending session was not placed, and writes only what is new to a
 reader."""
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from moorage.manager.store.sessions.repository import SessionStore
 # A hold that differs from the recorded one only in its counts is written again after this many
 # seconds.
 REWRITE_S = 2.0
-# Holds written per pass; the others are written with the next pass. With a hundred thousand pending
-# sessions, writing holds takes longer than planning.
+# Maximum number of holds written per pass; the others are written with the next pass. With a
+# hundred thousand pending sessions, writing holds takes longer than planning.
 MAX_HOLDS_PER_PASS = 4_000
 # Number of holds per statement: encoding all of them together would block the event loop for 50 ms.
 _TOGETHER = 500
@@ -66,7 +66,7 @@ class _Recorded:
 @dataclass(slots=True)
 class _Group:
     """A group's pending sessions at its last pass (``number``: the number of their changes), the
-    recorded holds, and those holds that are for lack of capacity."""
+    recorded holds, and those among them that are for lack of capacity."""
 
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     recorded: dict[SessionId, _Recorded] = field(default_factory=dict)
@@ -110,10 +110,10 @@ class HoldWriter:
         self._groups: defaultdict[str, _Group] = defaultdict(_Group)
         self._deferred: dict[
             str, list[HeldSession]
-        ] = {}  # by group: those beyond MAX_HOLDS_PER_PASS
+        ] = {}  # by group: the holds beyond MAX_HOLDS_PER_PASS
 
     def forget(self) -> None:
-        """Forget all recorded holds, so that they are treated as unrecorded."""
+        """Forget which holds were recorded, so that all are treated as unrecorded."""
         self._groups.clear()
         self._deferred.clear()
 
@@ -165,8 +165,8 @@ class HoldWriter:
             for start in range(0, len(to_write), _TOGETHER):
                 await self._write(pending, to_write[start : start + _TOGETHER], bypasses, term)
 
-            # The same statements counted retries and bypasses, which the cached sessions do not
-            # reflect yet.
+            # The same statements counted retries and bypasses, and the cached sessions do not
+            # reflect these yet.
             self._pending.invalidate(
                 {
                     hold.session_id

@@ -14,7 +14,7 @@ from typing import Any
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 
-# Columns of sessions by quota scope.
+# Columns of the sessions table, by quota scope.
 COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
 # A job whose end was written this long ago is settled: no transaction takes longer, so its usage is
 # final.
@@ -36,8 +36,8 @@ class MonthSums:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """Usage by the month's jobs that ended before ``before``. ``aliases``: the aliases of resource
-    groups at that time."""
+    """Usage by those of the month's jobs that ended before ``before``. ``aliases``: the aliases of
+    resource groups at that time."""
 
     month_ends: datetime
     aliases: str | None

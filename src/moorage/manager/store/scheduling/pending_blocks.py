@@ -59,7 +59,7 @@ class PendingBlocks:
         self._blocks: list[dict[SessionId, Pending]] = []
         self._block_of: dict[SessionId, int] = {}
         self._with_room: dict[int, None] = {}
-        # of the blocks, except for those that have changed
+        # snapshots of the blocks, except of those that have changed
         self._copies: list[tuple[Pending, ...]] = []
         self._changed: set[int] = set()
         self._snapshot = EMPTY

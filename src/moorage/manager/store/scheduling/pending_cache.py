@@ -139,7 +139,8 @@ class PendingCache:
 
     async def of(self, group: str) -> tuple[PendingSnapshot, PendingChanges]:
         """Pending sessions of the group, in no particular order, and how they differ from the last
-        use. Raises ``StoreUnavailable``, after which sessions that could not be read stay stale."""
+        use. Raises ``StoreUnavailable``, in which case sessions that could not be read stay
+        stale."""
         now = self._clock.monotonic()
         queue = self._queues.setdefault(group, _Queue())
         if not self._has_notifier:
@@ -154,7 +155,7 @@ class PendingCache:
 
             again = list(islice(queue.held_back, COMPARED))
             self._stale.update(again)
-            for session_id in again:  # those beyond this number come first next time
+            for session_id in again:  # sessions beyond this number come first next time
                 del queue.held_back[session_id]
 
         if self._stale:

@@ -60,8 +60,7 @@ def pending(row: Row) -> Pending:
         arch=row["arch"] or "",
         labels=row["labels"] or {},
         designated=frozenset(AgentId(a) for a in row["agents"] or ()),
-        # How long the start takes is unknown, but it is short compared to the run, so it is
-        # omitted.
+        # The duration of the start is unknown but short compared to the run, so it is omitted.
         time_limit=None
         if row["runs_s"] is None
         else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
@@ -100,7 +99,7 @@ def _device(
     all allocated.
 
     ``topology``: ``numa|nvlink_domain|parent``; empty if the agent does not report topology.
-    ``parts``: the agent's share quantum and minimum.
+    ``parts``: the agent's quantum and minimum for shares.
     """
     numa, _, parent = topology.split("|") if topology else ("", "", "")
     quantum, minimum = (WHOLE_DEVICE, 1) if parent else parts  # a slice is allocated whole
@@ -167,8 +166,8 @@ def _running(row: Row) -> tuple[AgentId, Running]:
 
 def _ends(row: Row, allocated: datetime, stop: timedelta) -> int | None:
     """The latest time at which the kernel will have ended, including its grace period; None if it
-    has no limit. For a kernel that is starting, it is counted from the placement, so it moves later
-    by the time that the start takes."""
+    has no limit. While a kernel is starting, its limit is counted from the placement, so the
+    returned time later increases by the duration of the start."""
     if row["ending"]:
         return _micros(row["status_since"] + stop)
     if row["deadline_at"] is not None:

@@ -2,7 +2,7 @@
 
 Quotas of users and projects apply across all resource groups. Their usage is summed up from the
 sessions on each read; scheduling passes keep the sums (``HeldSlots``). Node-hours are summed up
-from the month's jobs; the sums of those that ended some time ago are kept (``JobSums``).
+from the month's jobs; the sums of jobs that ended some time ago are kept (``JobSums``).
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class QuotaStore:
     ) -> tuple[tuple[Quota, ...], Mapping[str, Mapping[str, int]] | None]:
         """For the planner: the quotas that apply in ``group`` and, for DRF, each owner's usage
         there. ``held``: returns the known sums; with None, all sessions are summed up. ``of_site``:
-        whether the group is of kind hpc; only there are node-hours limited. ``now``: determines the
-        month."""
+        whether the group is of kind hpc, because node-hours are limited only there. ``now``:
+        determines the month."""
         rows = await self._rows(Scope.system(), None, None)
         quotas = [row for row in rows if _applies(row, group, of_site)]
         uses_drf = policy.strategy == "drf"

@@ -43,7 +43,7 @@ class _Placement:
 
 class SchedulingStore:
     """Caches agents, pending sessions and the sums of the other sessions between passes, because a
-    pass usually places only a few of many."""
+    pass usually places only a few of many sessions."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class SchedulingStore:
         pending, _ = await self._uncached_pending.of(group)
         agents = await self._agents.peek(group)
         if agents is None:
-            # In this order, as in ``AgentCache``.
+            # Read in this order, as in ``AgentCache``.
             ids = [row["id"] for row in await self._db.fetch(SQL["agent_ids"], group)]
             kernel_rows = await self._db.fetch(SQL["agent_running_kernels"], ids, [group])
             agent_rows = await self._db.fetch(SQL["agent_states"], group)
@@ -187,7 +187,7 @@ class SchedulingStore:
         self._pending.remove(placed)
         self._pending.put_back({place.session_id for place in places} - placed)
 
-        # Including the agents of rejected placements, whose cached state was out of date.
+        # This includes the agents of rejected placements, whose cached state was out of date.
         agents = {kernel.agent_id for place in places for kernel in place.kernels}
         self._notifier.notify_capacity(agents, freed=False)
         if placed:

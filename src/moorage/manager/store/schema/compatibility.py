@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-# A number up to 0081, and from then on a time, YYYYMMDDhhmm. Sorted as text, they are in the order
-# of the migrations.
+# A number up to 0081, and after that a time, YYYYMMDDhhmm. Sorted as text, they are in the order of
+# the migrations.
 _SCHEMA = re.compile(r"[0-9]{4}|[0-9]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """Both are schemas. A manager of a release whose newest schema is older than the first does not
-    start, and one older than the second does not begin to lead."""
+    """Both are schemas. A manager does not start if its release's newest schema is older than the
+    first, and does not begin to lead if it is older than the second."""
 
     compatible_since: str
     leads_since: str
 
 
 def may_start(found: str, newest: str, compatibility: Compatibility | None) -> bool:
-    """Whether a manager whose newest schema is ``newest`` works with ``found``, which it does not
-    know."""
+    """Whether a manager whose newest schema is ``newest`` works with the schema ``found``, which is
+    unknown to it."""
     return (
         compatibility is not None
         and found.isdigit()

@@ -1,13 +1,14 @@
 """Database functions, one per file in ``functions/``, each named like its file.
 
-Each run of the migrations replaces all of them, in the same transaction, so a file states what a
-function is, not how it came about. ``CREATE OR REPLACE`` locks no table and disturbs no statement,
-and triggers, which lock tables, belong to the migrations. Managers of the previous release call the
-functions of this one, so a signature never changes: a different signature makes a different
-function, and a migration drops the former one a release later.
+Each run of the migrations replaces all of them, in the same transaction, so a file states a
+function's current definition, not its history. ``CREATE OR REPLACE`` locks no table and disturbs no
+statement, and triggers, which lock tables, belong to the migrations. Managers of the previous
+release call the functions of this one, so a signature never changes: a different signature is a
+different function, and a migration drops the former function one release later.
 
-``:NAME`` stands for a set of statuses, as in ``queries.py``. A changed function text needs a
-migration that names its digest, which causes the run and orders the releases.
+``:NAME`` stands for a set of statuses, as in ``queries.py``. A change to a function needs a
+migration that names the new digest. This causes the migrations to run, and puts the releases in
+order.
 """
 
 from __future__ import annotations

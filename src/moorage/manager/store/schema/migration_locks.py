@@ -22,7 +22,7 @@ _NAME = r"\"?(?:public\.)?(\w+)\"?"
 _BODY = re.compile(r"[$](\w*)[$].*?[$]\1[$]", re.DOTALL)
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-# By statement; the table is the last group that matches.
+# By statement; the last group that matches is the table.
 _ALTERED: dict[str, Blocks] = {
     rf"ALTER TABLE (?:IF EXISTS )?(?:ONLY )?{_NAME}": "reads and writes",
     rf"DROP TABLE (?:IF EXISTS )?{_NAME}": "reads and writes",
@@ -43,7 +43,8 @@ _INDEX_DROPPED = re.compile(r"^DROP INDEX (?:IF EXISTS )?(\w+)", re.IGNORECASE)
 _REFERENCES = re.compile(rf"\bREFERENCES {_NAME}", re.IGNORECASE)
 _CREATED = re.compile(rf"^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?{_NAME}", re.IGNORECASE)
 _RENAMED = re.compile(rf"^ALTER TABLE {_NAME} RENAME TO {_NAME}", re.IGNORECASE)
-# Changes to objects that the previous release may still use, or would now have to fill.
+# Changes to objects that the previous release may still use, or to columns that it would now have
+# to fill.
 _CONTRACTS = re.compile(
     r"\bDROP (?:COLUMN|TABLE|FUNCTION|VIEW|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bTYPE \w|\bDROP "
     r"DEFAULT\b",

@@ -1,9 +1,9 @@
 """Locks on the tables that migrations change, taken before the first migration runs.
 
 A migration that takes its locks one by one holds some while it waits for the next. Running managers
-read several tables in one statement, and may lock them in the opposite order: Postgres then cancels
-one of the two as a deadlock. So the migration repeatedly tries to take all locks together or none,
-until it gets them.
+read several tables in one statement, and may lock them in the opposite order. Postgres then cancels
+one of the two to resolve the deadlock. The migration therefore tries repeatedly to take either all
+locks together or none, until it gets them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PAUSE_S = 0.03
 
 
 def statements(migrations: Iterable[Migration], existing: Iterable[str]) -> list[str]:
-    """Statements that lock those ``existing`` tables that one of the migrations locks, each in the
-    strongest mode."""
+    """Statements that lock those of the ``existing`` tables that a migration locks, each in the
+    strongest mode in which one does."""
     wanted = {(lock.table, lock.blocks) for migration in migrations for lock in migration.locks}
     found: list[str] = []
     locked: set[str] = set()

@@ -1,5 +1,5 @@
-"""Tables of composed listings, as SQLAlchemy Core metadata. Statements name all other tables:
-``migrations/baseline/`` defines the schema.
+"""Tables of composed listings, as SQLAlchemy Core metadata. All other tables appear only in
+statements; ``migrations/baseline/`` defines the schema.
 
 A test compares these tables with the migrated schema.
 """

@@ -18,8 +18,8 @@ from moorage.manager.lifecycle.deadlines import deadline_s
 from moorage.manager.store.database.rows import as_uuid
 from moorage.manager.store.sessions import spec_kernels
 
-# Fields whose default is not null and which the previous release does not know. It refuses a
-# specification that has them.
+# Fields that the previous release does not know and whose default is not null. That release refuses
+# a specification that has them.
 _NEW = ("secret_env", "user_labels")
 
 
@@ -84,8 +84,8 @@ def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any]
 
 
 def dependency_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
-    """Dependencies as columns, each with its session's position in ``items``. The session whose run
-    another one shares counts as a dependency."""
+    """Dependencies as columns, each with its session's position in ``items``. If a session shares
+    another one's run, the other one counts as a dependency."""
     found: list[tuple[int, int, str, str]] = [
         (n, at, d.session, d.on)
         for n, i in enumerate(items, 1)

@@ -20,6 +20,6 @@ class DeadlineShift:
 
     async def move(self, seconds: float, *, term: int, clock_jumps: int) -> bool:
         """Move all deadlines by ``seconds``. Returns False without changing anything if ``term`` is
-        no longer the leader's, or the jump that follows ``clock_jumps`` earlier ones has already
-        been corrected."""
+        no longer the leader's, or if more than ``clock_jumps`` jumps have already been
+        corrected."""
         return bool(await self._connection.fetch(SQL["deadlines_move"], seconds, term, clock_jumps))

@@ -1,4 +1,4 @@
-"""Errors for session requests that the database rejects."""
+"""Errors for requests about sessions that the database rejects."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ NEWEST: SweepCursor = (
     SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff"),
 )
 _EVER_S = 1e9
-_STARTS = (Status.PREPARING, Status.CREATING)  # they make no difference to an endpoint
+_STARTS = (Status.PREPARING, Status.CREATING)  # these events make no difference to an endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class LifecycleStore:
         )
 
     async def snapshot(self, session_id: SessionId) -> SessionSnapshot | None:
-        """A snapshot of a session in order to stop it, with only the parts of its specification
+        """A snapshot of a session that is to be stopped, with only the parts of its specification
         that this release can read. None for a session that has ended or does not exist. Raises
         ``Conflict`` for a session that needs a newer manager even for this."""
         rows = await self._db.fetch(SQL["session_snapshots"], [session_id])
@@ -77,7 +77,7 @@ class LifecycleStore:
         return read_one("session", session_id, rows, lambda found: _snapshot(found, _known(found)))
 
     async def snapshots(self, among: Collection[SessionId]) -> list[SessionSnapshot]:
-        """Snapshots of the live sessions among these, in order to stop them, each read like
+        """Snapshots of those of these sessions that are live and are to be stopped, each read like
         ``snapshot``. Sessions that need a newer manager even for this are omitted."""
         rows = await self._db.fetch(SQL["session_snapshots"], list(among))
         sessions = [list(group) for _, group in groupby(rows, key=lambda r: r["id"])]
@@ -85,9 +85,9 @@ class LifecycleStore:
         return self._unreadable.each("session", stored, _to_stop)
 
     async def to_reconcile(self, *, changed_s: float | None = None) -> set[SessionId]:
-        """Sessions that need to be reconciled: those past their deadline. With ``changed_s``, also
-        those that ``Notifier.notify_kernels`` would announce sooner, if something that concerns
-        them changed within this many seconds."""
+        """Sessions that need to be reconciled: those past their deadline and, with ``changed_s``,
+        those affected by a change within this many seconds. ``Notifier.notify_kernels`` usually
+        announces the latter sooner."""
         rows = await self._read_connection.fetch(
             SQL["sessions_to_reconcile"], changed_s is not None, changed_s or 0.0
         )
@@ -167,7 +167,7 @@ class LifecycleStore:
         return sum(result is True for result in results)
 
     async def _write(self, submissions: Sequence[_Submission]) -> Sequence[bool]:
-        # Only one transition per session and statement, because of two, Postgres would apply either
+        # Only one transition per session and statement: Postgres would apply just one of two,
         # without reporting which. The one with the newest revision is tried; the others were
         # decided from an outdated snapshot.
         newest: dict[SessionId, _Submission] = {}
@@ -212,8 +212,8 @@ class LifecycleStore:
         ]
 
     def _notify(self, transitions: dict[SessionId, Transition], rows: Sequence[Row]) -> None:
-        """Notify loops. Freed capacity is announced not here but by the report that shows that the
-        kernel has ended."""
+        """Notify loops. Freed capacity is not announced here but with the report that shows that
+        the kernel has ended."""
         self._notifier.notify_orders(
             (row["agent_id"], row["kernel_id"]) for row in rows if row["agent_id"]
         )

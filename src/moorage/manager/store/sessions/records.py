@@ -51,6 +51,6 @@ class SessionRecordStore:
         return bool(found)
 
     async def remove(self, scope: Scope, session_id: str) -> bool:
-        """Remove a record. Returns whether it was removed, which requires that the session has
-        ended and holds nothing, and that no other session refers to it."""
+        """Remove a record. Returns whether it was removed, which is possible only if the session
+        has ended and holds nothing, and no other session refers to it."""
         return bool(await self._db.fetch(SQL["session_remove"], session_id, scope.projects))

@@ -160,7 +160,7 @@ class SessionStore:
         secret = self._clock.secret()
         digest = new_sessions.digest(spec) if idempotency_key else None
         user_labels = spec.user_labels
-        if user_labels:  # they are a column, and do not affect what runs
+        if user_labels:  # they have their own column, and do not affect what runs
             spec = spec.model_copy(update={"user_labels": {}})
 
         slots = spec_kernels.total_slots(spec)
@@ -446,7 +446,7 @@ class SessionStore:
     async def names(
         self, scope: Scope, session_ids: Collection[SessionId]
     ) -> dict[SessionId, tuple[str, str]]:
-        """Name and status of each session that the caller may see, with the stored status."""
+        """Name, status and stored status of each session that the caller may see."""
         ids = sorted(session_id for session_id in session_ids if as_uuid(session_id))
         found = await self._db.fetch(SQL["session_names"], ids, scope.projects) if ids else []
         return {SessionId(row["id"]): (row["name"], row["status"]) for row in found}

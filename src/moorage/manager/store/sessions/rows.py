@@ -19,13 +19,13 @@ from moorage.common.views.reload import ReloadView
 from moorage.common.views.steps import StepRef
 from moorage.manager.store.database.rows import Row
 
-# Columns in which a pending session shows the values of the session whose run it shares.
+# Columns whose values a pending session takes from the session whose run it shares.
 MIRRORED = ("status", "result", "reason", "detail", "status_since")
 
 
 def mirrored(row: Row) -> dict[str, Any]:
-    """Columns that a session takes from the one whose run it shares; empty if that one ended
-    without a result, because another session then takes its place."""
+    """The column values that a session takes from the one whose run it shares; empty if that
+    session ended without a result, because another one then takes its place."""
     if row["shared_status"] in LIVE or row["shared_result"] == Result.SUCCESS:
         return {name: row[f"shared_{name}"] for name in MIRRORED}
     return {}
@@ -106,8 +106,8 @@ def _kept_spec(text: str) -> SessionSpec:
 
 
 def shown_spec(text: str) -> tuple[SessionSpec, str]:
-    """A session's specification for people to read, and a text about the part that this release
-    does not know; the text is empty if there is none."""
+    """A session's specification for display, and a text about the part that this release does not
+    know, which is empty if there is none."""
     try:
         return stored_spec(text), ""
     except ValueError:

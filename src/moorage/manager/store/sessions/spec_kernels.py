@@ -78,8 +78,8 @@ def sub_kernel_spec(spec: SessionSpec) -> SessionSpec:
 def sub_requests(
     spec: SessionSpec, kernel_ids: list[str] | None = None
 ) -> tuple[KernelRequest, ...]:
-    """Sub kernels as the planner sees them. Without ``kernel_ids``, those of a session that does
-    not exist yet."""
+    """Sub kernels as the planner sees them. Without ``kernel_ids``, they belong to a session that
+    does not exist yet."""
     if kernel_ids is None:
         kernel_ids = [f"sub{n}" for n in range(1, spec.size)]
     slots = sub_slots(spec)

@@ -47,7 +47,7 @@ class SessionStopStore:
         return [_stop(row) for row in await self._db.fetch(SQL["session_stops_open"], since_s)]
 
     async def remaining(self, stop: SessionStop) -> Sequence[SessionId]:
-        """The sessions that it still has to stop, in the order in which they are stopped."""
+        """The sessions that the stop still has to reach, in the order in which they are stopped."""
         rows = await self._db.fetch(SQL["session_stop_remaining"], stop.id)
         return [SessionId(row["id"]) for row in rows]
 

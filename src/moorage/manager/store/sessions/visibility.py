@@ -42,8 +42,8 @@ def naming(scope: Scope, names: Mapping[SessionId, str]) -> Naming:
     """Replace ids with names in a message. ``names``: names of the sessions that the caller may
     see.
 
-    Other ids stay if the caller sees all sessions, because they are not session ids, or belong to
-    removed sessions."""
+    Other ids stay if the caller sees all sessions, because they then are not session ids or belong
+    to removed sessions."""
     other = None if _sees_all(scope) else _OTHER
 
     def named(text: str) -> str:

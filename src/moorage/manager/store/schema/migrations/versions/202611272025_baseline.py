@@ -1,8 +1,8 @@
 """The schema of release 0.1.0, in ``baseline/`` by subject.
 
-It is the schema that the 94 migrations before it led to, under the name of the last of them: a
-database that has it needs no change, and older ones are refused (see ``check_revision``). Columns
-are in the order in which those migrations added them.
+It is the result of the 94 migrations that preceded it, and has the name of the last one. A database
+that already has this schema needs no change; older ones are refused (see ``check_revision``).
+Columns are in the order in which those migrations added them.
 """
 
 from pathlib import Path
@@ -15,11 +15,11 @@ revision = "202611272025"
 down_revision = None
 branch_labels = None
 depends_on = None
-# Managers of releases whose migrations begin earlier are not tried beside this schema.
+# This schema is not tested alongside managers of releases whose migrations begin earlier.
 compatible_since = "202611272025"
 
 _BASELINE = Path(__file__).parents[1] / "baseline"
-# In the order of their references.
+# In an order in which each refers only to earlier ones.
 _SUBJECTS = (
     "database",
     "groups",
