@@ -182,11 +182,11 @@ def ends_in(left: Mapping[str, float | None], settings: IdleSettings) -> tuple[s
 
 @dataclass(frozen=True, slots=True)
 class IdleState:
-    """A session's state that is kept between looks.
+    """A session's state that is kept between observations.
 
-    ``observed_s``: the present on its axis. ``sightings``: the number of the last traffic sighting
-    that was counted. ``warned_s``: time of the warning, or None. ``extended_s``: the session does
-    not end before this time."""
+    ``observed_s``: the current time on its axis. ``sightings``: the number of the last traffic
+    sighting that was counted. ``warned_s``: time of the warning, or None. ``extended_s``: the
+    session does not end before this time."""
 
     observed_s: float = 0.0
     traffic_s: float = 0.0
@@ -209,9 +209,9 @@ class StoredIdle:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a session.
+    """One observation of a session.
 
-    ``elapsed_s``: observed time since the last look. ``sightings``: counts traffic.
+    ``elapsed_s``: observed time since the last observation. ``sightings``: counts traffic.
     ``traffic_known``: every proxy has reported its traffic. ``told``: whether the session shows a
     warning; None means that this follows from its state. The two differ if a leader was killed in
     between."""

@@ -199,8 +199,8 @@ def to_rerun(
     """The steps that a retry runs again: those that failed or were stopped, and those that ended
     after them.
 
-    The others are kept; pending ones wait for the new runs. ``without_input``: steps that failed
-    because an input was gone; the steps that produced their inputs also run again."""
+    The other steps are kept; pending steps wait for the new runs. ``without_input``: steps that
+    failed because an input was gone; the steps that produced their inputs also run again."""
     followers: dict[str, list[Step]] = {}
     for step in steps:
         for after in step.conditions:

@@ -1,12 +1,12 @@
 """Batch writer for one kind of write: items that arrive during a flush share the next flush.
 
 Batches form only under load; an item that finds the writer idle is written immediately, on its own.
-After a flush, the writer pauses for about as long as the flush took, so that under load more items
-share the next statement.
+After a flush, the writer pauses for about as long as the flush took, so that more items share the
+next statement under load.
 
-Every caller gets either its own item's result or an exception, whatever fails. An item's result
-never depends on the others in its batch: when a batch fails for a reason that one item may have
-caused (a violated constraint, a value that cannot be encoded, a bug), the writer retries its
+No matter what fails, every caller gets either its own item's result or an exception. An item's
+result never depends on the others in its batch: when a batch fails for a reason that one item may
+have caused (a violated constraint, a value that cannot be encoded, a bug), the writer retries its
 halves, then their halves, until only the offending item fails. Writes are compare-and-swap or carry
 their own id, so repeating one is safe.
 """

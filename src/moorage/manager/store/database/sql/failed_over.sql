@@ -1,10 +1,10 @@
 -- Prepare a database that has failed over to a standby, which may lack the last commits. Managers
--- run; agents and proxies may know more than the database. As after the restore of a backup
--- (restored.sql), numbers continue above all that were drawn, the leader's term ends, and agents
--- get no new work until they have reported. A session that is PENDING may have been placed: its
--- kernels get new ids, so that a report of the old one is recognized (lost_placements_settle.sql).
--- A kernel that is SCHEDULED keeps its id: if it has run and ended, its agent remembers how and
--- reports it.
+-- are running, and agents and proxies may know more than the database. As after the restore of a
+-- backup (restored.sql), numbers continue above all those that were ever drawn, the leader's term
+-- ends, and agents get no new work until they have reported. A session that is PENDING may have
+-- been placed: its kernels get new ids, so that a report about an old id is recognized
+-- (lost_placements_settle.sql). A kernel that is SCHEDULED keeps its id: if it has run and ended,
+-- its agent remembers how and reports it.
 WITH generation AS MATERIALIZED (
     SELECT setval('generations', greatest((SELECT last_value FROM generations),
                                           (extract(epoch FROM now()) * 1000)::bigint)) AS at

@@ -5,7 +5,7 @@ SELECT k.session_id, p.name, p.protocol, p.base_path, p.host, p.port,
        s.spec ->> 'runtime' AS runtime, s.isolated, coalesce(i.criterion, '') AS idle_criterion,
        coalesce(a.id::text, '') AS peer_id,
        -- The value is measured every few seconds; it is rounded so that the routes do not change
-       -- each time.
+       -- with every measurement.
        coalesce(round(extract(epoch FROM i.at
                                   + i.ends_in_s * interval '1 second') / 10)::bigint * 10,
                 0) AS idle_ends_at

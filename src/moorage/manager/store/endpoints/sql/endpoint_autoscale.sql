@@ -1,7 +1,7 @@
 -- Set the desired number of replicas of an endpoint ($1) from $2 to $3, as the leader of term $4
--- has decided by a rule ($5, detail $6, inputs $7); the decision is recorded with it. Nothing
--- happens if a user has changed the endpoint since (its version $8), and the number never leaves
--- the endpoint's limits.
+-- has decided by a rule ($5, detail $6, inputs $7); the decision is recorded in the same statement.
+-- Nothing happens if a user has changed the endpoint since (its version $8), and the number never
+-- leaves the endpoint's limits.
 WITH lease AS (
     SELECT term FROM leases WHERE name = 'leader' AND term = $4 AND expires_at > now() FOR SHARE
 ), changed AS (

@@ -1,6 +1,7 @@
--- Not created: a live endpoint has that name, the name belongs to another project (`reserved`;
--- trigger endpoints_take_name), one of the groups ($6) does not exist (`group_known`), or the
--- idempotency key ($12, $13) was used before (`repeated`). A trigger adds the first revision.
+-- Nothing is created if a live endpoint has that name, the name belongs to another project
+-- (`reserved`; trigger endpoints_take_name), one of the groups ($6) does not exist (`group_known`),
+-- or the idempotency key ($12, $13) was used before (`repeated`). A trigger adds the first
+-- revision.
 WITH repeated AS (
     SELECT endpoint_id, request_digest
     FROM endpoint_idempotency_keys

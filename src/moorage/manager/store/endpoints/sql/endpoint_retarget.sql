@@ -1,6 +1,7 @@
--- Return an endpoint ($1) from its target revision ($2) to an earlier one ($3), with that one's
--- spec. $4: only as the leader of this term, because the revision failed for the reason $5 ($6 in
--- detail). If a user rolls back, $4 is NULL, and the revision is not marked.
+-- Return an endpoint ($1) from its target revision ($2) to an earlier one ($3), with the spec of
+-- the latter. If $4 is set, only the leader of this term does so, because the target failed for the
+-- reason $5 (in detail: $6). If a user rolls back, $4 is NULL, and the target is not marked as
+-- failed.
 WITH lease AS (
     SELECT term FROM leases WHERE name = 'leader' AND term = $4 AND expires_at > now() FOR SHARE
 ), earlier AS (

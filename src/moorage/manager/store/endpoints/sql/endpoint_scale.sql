@@ -1,5 +1,5 @@
--- A change also ends a give-up: replicas that failed before it no longer count (they are older than
--- changed_at). An autoscaled endpoint stays within its limits.
+-- If the endpoint had been given up, a change revives it: replicas that failed before are no longer
+-- counted (they are older than changed_at). An autoscaled endpoint stays within its limits.
 UPDATE endpoints SET replicas = $2, spec = jsonb_set(spec, '{replicas}', to_jsonb($2::int)),
     revision = revision + 1, changed_at = now()
 WHERE name = $1 AND deleted_at IS NULL

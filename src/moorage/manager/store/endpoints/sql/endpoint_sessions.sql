@@ -1,9 +1,9 @@
 -- The replicas of endpoints ($1): all live ones, and the ten newest that have ended (index
 -- sessions_by_endpoint). `in_flight`: counted by the proxies that reported in the last $2 seconds;
--- NULL if there is none. `confirmed`: all of them know that it is draining, judging by the
--- generation of their routes or by time, because a table that was read just before that generation
--- was drawn may already contain it. `failing_since`: a proxy reports that it fails all requests,
--- and none reports that it has answered recently.
+-- NULL if there is none. `confirmed`: all of these proxies know that the replica is draining,
+-- judging by the generation of their routes or by time, because a table that was read just before
+-- that generation was drawn may already contain it. `failing_since`: a proxy reports that it fails
+-- all requests, and none reports that it has answered recently.
 WITH proxies AS MATERIALIZED (
     SELECT proxy_id, routes_generation
     FROM proxy_reports

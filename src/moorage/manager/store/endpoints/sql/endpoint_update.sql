@@ -1,10 +1,10 @@
 -- Change an endpoint ($1), unless it has changed since it was read (its version $2) or the
 -- idempotency key ($10, $11) was used before (`repeated`). A different template ($6) creates a new
--- revision, which becomes the target; NULL keeps the revision. A change also ends a give-up:
--- replicas that failed before it no longer count (they are older than changed_at). An endpoint that
--- someone other than an administrator has changed runs isolated ($13). If $14, a percentage, is not
--- 0, a new revision is a canary alongside the previous one, if that was complete; otherwise there
--- is no canary. $15: its groups. $16: its labels.
+-- revision, which becomes the target; NULL keeps the revision. If the endpoint had been given up, a
+-- change revives it: replicas that failed before are no longer counted (they are older than
+-- changed_at). An endpoint that someone other than an administrator has changed runs isolated
+-- ($13). If $14, a percentage, is not 0, a new revision is a canary alongside the previous one, if
+-- that was complete; otherwise there is no canary. $15: its groups. $16: its labels.
 WITH repeated AS (
     SELECT endpoint_id, request_digest
     FROM endpoint_idempotency_keys

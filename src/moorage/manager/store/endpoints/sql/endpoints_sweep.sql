@@ -1,8 +1,8 @@
 -- Among the next $2 endpoints after $1, those to examine, and the end of the chunk (NULL if it was
--- the last one). The endpoints to examine are those without the desired number of replicas (0 if a
--- budget stops them), all of the target revision and on agents that are ALIVE and not drained
--- (index sessions_live_replicas), and endpoints with a waiting replica that may be placed in
--- another group. $3: all endpoints of the chunk except deleted ones without replicas.
+-- the last one). The endpoints to examine are those that lack the desired number of replicas (0 if
+-- a budget stops them) in the target revision and on agents that are ALIVE and not drained (index
+-- sessions_live_replicas), and those with a waiting replica that may be placed in another group.
+-- $3: all endpoints of the chunk except deleted ones without replicas.
 WITH
 -- include: budget_stops
 , chunk AS MATERIALIZED (

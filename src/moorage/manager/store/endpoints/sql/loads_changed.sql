@@ -1,7 +1,7 @@
 -- The autoscaled endpoints whose load changed after $1, and the time for the next query. Every
 -- statement that changes a load is short, so that changes become visible within the second that is
--- subtracted. Subqueries, so that each change is looked up (indexes model_loads_changed,
--- engine_loads_changed): a join might begin with all endpoints.
+-- subtracted. It uses subqueries, so that each change is looked up (indexes model_loads_changed,
+-- engine_loads_changed): a join might start from all endpoints.
 SELECT now() - interval '1 s' AS next, ARRAY(
     SELECT found.id FROM (
         SELECT (SELECT e.id FROM endpoints e

@@ -2,8 +2,8 @@
 -- ready or not, and running inference sessions without an endpoint. A name without a route has a
 -- row without `rank`. `holds`: a replica is starting, or a request wakes the endpoint.
 -- `expected_s`: nine of ten recent replicas were ready after this time. `ready_at`: when the next
--- starting replica will be ready, by the start that its site expects, or else by its creation.
--- `suspended_until`: an exhausted budget of the endpoint's payer stops it until then.
+-- starting replica will be ready, judging by the start that its site expects, or otherwise by its
+-- creation. `suspended_until`: an exhausted budget of the endpoint's payer stops it until then.
 WITH
 -- include: budget_stops
 , names AS MATERIALIZED (
@@ -48,7 +48,7 @@ FROM names n LEFT JOIN LATERAL (
                            WHERE session_id = s.id AND attempt = s.attempt
                              AND hostname = 'main1' OFFSET 0) k ON true
         WHERE s.ready_at IS NOT NULL) y
-    -- OFFSET 0: start from the replicas of the endpoint, whatever the plan.
+    -- OFFSET 0: any plan starts from the replicas of the endpoint.
     CROSS JOIN LATERAL (
         SELECT min(coalesce(k.expected_start + y.load_s, s.created_at + y.expected_s)) AS ready_at
         FROM (SELECT id, attempt, created_at FROM sessions WHERE endpoint_id = e.id
@@ -73,10 +73,10 @@ FROM names n LEFT JOIN LATERAL (
                OR NOT EXISTS (SELECT FROM link_peers r
                               WHERE r.kind = 'agent' AND r.name = k.agent_id))
           -- The proxies count requests only at replicas that they know: a draining replica stops
-          -- when it has none.
+          -- when it has no requests left.
           AND (k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL
                -- The last replicas stay, because they may answer clients although the probe fails.
-               -- Unreachable ones cannot.
+               -- Unreachable replicas cannot answer.
                OR k.kept_until IS NULL AND NOT EXISTS (
                    SELECT FROM sessions o
                    JOIN kernels p ON p.session_id = o.id AND p.attempt = o.attempt

@@ -1,6 +1,7 @@
 -- What the creation of a session needs to know about its resource group: for kind hpc, the
 -- description of its site (`hpc`); whether equal sessions are reused; and ceilings of the priority.
--- Groups without any of these are omitted. For its project: whether equal sessions are reused.
+-- Groups without any of these are omitted. Also returns, by project, whether equal sessions are
+-- reused.
 SELECT name, false AS project,
        CASE WHEN jsonb_typeof(options -> 'hpc') = 'object' THEN options -> 'hpc' END AS hpc,
        options ->> 'reuse' AS reuse, nullif(options -> 'max_priority', 'null') AS max_priority

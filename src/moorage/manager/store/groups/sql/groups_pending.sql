@@ -1,6 +1,6 @@
 -- Groups with pending sessions whose begin time and backoff have passed, and whether any quota
 -- limits usage. Most sessions have no such time, so the oldest of them is found quickly (index
--- sessions_pending); the others are found by it (sessions_begin).
+-- sessions_pending); the others are found by their time (sessions_begin).
 SELECT g.name, g.options,
        EXISTS (SELECT FROM quotas q
                WHERE q.slots <> '{}' OR q.sessions IS NOT NULL OR q.system_sessions IS NOT NULL

@@ -1,7 +1,8 @@
 -- How long jobs of endpoints ($1) waited and loaded in resource groups of kind hpc ($2, one for
--- each): percentiles of the latest $3 of a group that became ready (index sessions_of_site_jobs).
--- The wait covers all sessions of the group, the load those of the endpoint, if there are any. The
--- wait is counted from the placement, so that it includes the time before the queue.
+-- each): percentiles over the latest $3 of a group's jobs that became ready (index
+-- sessions_of_site_jobs). The wait covers all sessions of the group; the loading time covers those
+-- of the endpoint, if there are any. The wait is counted from the placement, so that it includes
+-- the time before the queue.
 SELECT a.endpoint_id, a.resource_group, count(*) AS starts,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY x.queue_s) AS queue_p50_s,
        percentile_cont(0.9) WITHIN GROUP (ORDER BY x.queue_s) AS queue_p90_s,

@@ -1,8 +1,8 @@
 -- Open a console session $1 with secret $2 (its SHA-256) of user $3, or of the owner of key $4, for
 -- at most $6 seconds, and $7 seconds without activity; $5: the client's address; $8: opened at the
--- OpenID provider. It acts in the key's project, otherwise in the user's first. No row: the user is
--- not active, or has no project and no role on the platform. Sessions that ended a week ago are
--- deleted.
+-- OpenID provider. It acts in the key's project or, without a key, in the user's first project. No
+-- row: the user is not active, or has no project and no role on the platform. Sessions that ended a
+-- week ago are deleted.
 WITH old AS (
     DELETE FROM console_sessions WHERE expires_at < now() - interval '7 days'
 )

@@ -1,6 +1,5 @@
--- The console session with SHA-256 $1, with what key_find.sql returns for the key it was opened
--- with, if any.
--- `use_unrecorded`: last_seen_at is more than half a minute old.
+-- The console session with SHA-256 $1, with the columns of key_find.sql for the key with which it
+-- was opened, if any. `use_unrecorded`: last_seen_at is more than half a minute old.
 SELECT c.id, k.name AS key_name, coalesce(k.granted_role, k.role) AS role, c.user_name AS owner,
        c.project, k.scopes, k.models, k.resource_groups, k.max_priority, k.kept_priority,
        u.platform_role, m.role AS member_role, p.max_priority AS project_priority,

@@ -1,5 +1,5 @@
--- Switch console session $1, opened with a password, to project $2. No row: its user is not a
--- member of it, and has no role on the platform, or the project is unknown or disabled.
+-- Switch console session $1, opened with a password, to project $2. No row: its user neither is a
+-- member of the project nor has a role on the platform, or the project is unknown or disabled.
 UPDATE console_sessions c SET project = p.name
 FROM projects p, users u
 WHERE c.id = $1 AND c.key_id IS NULL AND p.name = $2 AND p.status = 'active'

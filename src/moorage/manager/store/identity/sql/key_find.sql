@@ -1,5 +1,5 @@
--- By the unique indexes on sha256 and previous_sha256. `use_unrecorded`: last_used_at is more than
--- a minute old.
+-- Find a key by the unique indexes on sha256 and previous_sha256. `use_unrecorded`: last_used_at is
+-- more than a minute old.
 SELECT k.id, k.name, coalesce(k.granted_role, k.role) AS role, k.owner, k.project, k.scopes,
        k.models, k.resource_groups, k.max_priority, k.kept_priority, u.platform_role,
        m.role AS member_role, p.max_priority AS project_priority,

@@ -1,6 +1,6 @@
--- Give the user who is subject $2 of issuer $1 the roles $4 in projects, and withdraw those that
--- rules gave before and no longer give. Roles that someone has since changed by hand are left as
--- they are. $3: the role on the platform that rules gave.
+-- Grant the user who is subject $2 of issuer $1 the roles $4 in projects, and withdraw those that
+-- rules granted before but no longer do. Roles that someone has since changed by hand are left as
+-- they are. $3: the role on the platform that rules grant.
 WITH identity AS (
     SELECT * FROM oidc_identities WHERE issuer = $1 AND subject = $2 FOR UPDATE
 ), withdrawn AS (

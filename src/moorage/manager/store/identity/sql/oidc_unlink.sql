@@ -1,6 +1,6 @@
--- Unlink user $1 from the provider, withdraw the memberships that rules gave, and end the console
--- sessions that it opened. `granted_role`: the role on the platform that is left to withdraw. No
--- row: there is no link.
+-- Unlink user $1 from the provider, withdraw the memberships that rules granted, and end the
+-- console sessions that were opened through the provider. `granted_role`: the role on the platform
+-- that is left to withdraw. No row: there is no link.
 WITH removed AS (
     DELETE FROM oidc_identities
     WHERE user_name = $1 RETURNING user_name, granted_role, granted_projects

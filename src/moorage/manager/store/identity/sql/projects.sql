@@ -6,7 +6,7 @@ VALUES ($1, $2, $3, $4::text[], $5, $6, $7, $8, $9)
 ON CONFLICT (name) DO NOTHING RETURNING name
 
 -- name: project_list
--- Of these projects ($1): all, or the one named $2.
+-- All of these projects ($1), or the one of them that is named $2.
 SELECT p.id, p.name, p.status, p.max_priority, p.resource_groups, p.requests_per_minute,
        p.tokens_per_minute, p.concurrent_requests, p.reuse, p.version, p.created_at, p.created_by,
        (SELECT count(*) FROM memberships m WHERE m.project = p.name) AS members

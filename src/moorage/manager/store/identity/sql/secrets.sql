@@ -32,7 +32,8 @@ SELECT DISTINCT key_id FROM secrets ORDER BY key_id
 SELECT project, name, version, key_id, sealed FROM secrets WHERE key_id <> $1 ORDER BY project, name
 
 -- name: secret_reseal
--- No row: the secret was set in the meantime, and so encrypted with the newest key.
+-- No row: the secret was set in the meantime, and is therefore already encrypted with the newest
+-- key.
 UPDATE secrets SET key_id = $5, sealed = $6
 WHERE project = $1 AND name = $2 AND version = $3 AND key_id = $4
 RETURNING name

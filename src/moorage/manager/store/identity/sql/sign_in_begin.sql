@@ -1,7 +1,7 @@
 -- Count an attempt to sign in as $1 before its password is checked, so that parallel guesses count
--- as well. After $2 attempts without success, each further one locks the name: for a second, then
--- twice as long each time, up to $3 seconds. Returns the hash (NULL: no such active user, or no
--- password) unless the name is `locked` for `seconds` more.
+-- as well. After $2 attempts without success, each further attempt locks the name: first for a
+-- second, then for twice as long each time, up to $3 seconds. Returns the hash (NULL: no such
+-- active user, or no password) unless the name is `locked` for `seconds` more.
 WITH old AS (
     DELETE FROM sign_in_attempts WHERE at < now() - interval '1 day' AND name <> $1
 ), counted AS (

@@ -25,8 +25,8 @@ WHERE ($1::text IS NULL OR s.fingerprint = $1 OR (s.name = $1 AND s.user_name = 
 
 -- name: ssh_key_find
 -- The SSH key with fingerprint $1 for project $2, with the columns of key_find.sql for the API key
--- that registered it, if any: that key acts only in its own project. `use_unrecorded`: last_used_at
--- is more than a minute old.
+-- that registered it, if any: an API key acts only in its own project. `use_unrecorded`:
+-- last_used_at is more than a minute old.
 SELECT s.id, s.name, k.name AS key_name, coalesce(k.granted_role, k.role) AS role,
        s.user_name AS owner, p.name AS project, k.scopes, k.models, k.resource_groups,
        k.max_priority, k.kept_priority, u.platform_role, m.role AS member_role,

@@ -14,9 +14,8 @@ FROM users u LEFT JOIN oidc_identities o ON o.user_name = u.name
 WHERE $1::text IS NULL OR u.name = $1
 
 -- name: user_update
--- $5: the versions that it may have now (NULL: any).
--- The last active administrator who has a key without expiry stays one (admin keys are locked as in
--- key_revoke.sql).
+-- $5: the versions that it may have now (NULL: any). The last active administrator with a key that
+-- does not expire stays an active administrator (admin keys are locked as in key_revoke.sql).
 WITH admins AS (
     SELECT k.id, k.owner, k.expires_at FROM api_keys k
     JOIN users u ON u.name = k.owner AND u.status = 'active' AND u.platform_role = 'admin'

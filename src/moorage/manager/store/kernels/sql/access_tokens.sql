@@ -1,7 +1,7 @@
 -- name: access_token_create
 -- Create an access token to an app of a live session ($2), and delete that session's tokens that
--- expired a week ago. $10, $11: its user, and the API key that it was made with, if any.
--- No row: the session has ended or does not exist.
+-- expired a week ago. $10, $11: its creator, and the API key with which it was created, if any. No
+-- row: the session has ended or does not exist.
 WITH old AS (
     DELETE FROM access_tokens WHERE session_id = $2::uuid AND expires_at < now() - interval '7 days'
 )

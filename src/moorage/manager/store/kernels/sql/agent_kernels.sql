@@ -1,9 +1,9 @@
 -- The live kernels of these agents ($1), and whether each should run (index kernels_live_by_agent).
--- agent_orders.sql returns their specs. For some agents ($2), also kernels that have been given up
--- and still hold allocations (index allocations_held): these must not run either. With $3, also
--- kernels that the database does not know, with their session (index agents_not_ready): they are
--- kept, unless their session has been stopped since. `reload_generation`: that of the newest reload
--- request, if any.
+-- agent_orders.sql returns their specs. For some of the agents ($2), also returns kernels that have
+-- been given up and still hold allocations (index allocations_held): these must not run either.
+-- With $3, also returns kernels that the database does not know, with their sessions (index
+-- agents_not_ready): these are kept unless their session has been stopped since.
+-- `reload_generation`: the generation of the newest reload request, if any.
 WITH live AS (
     SELECT agent_id, id, status FROM kernels
     WHERE agent_id = ANY ($1::text[]) AND status NOT IN ('PENDING', :TERMINAL)

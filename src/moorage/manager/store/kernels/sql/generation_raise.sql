@@ -1,7 +1,8 @@
 -- The next generation above $1 and above every earlier one. The lock keeps the sequence from moving
--- backwards when another manager draws or raises at the same time. Generations begin with the
--- creation of a database in milliseconds and grow more slowly, so none is ahead of the clock by
--- more than a year: a peer that claims otherwise cannot exhaust the numbers.
+-- backwards when another manager draws a number or raises the sequence at the same time.
+-- Generations start at the time, in milliseconds, at which a database was created, and grow more
+-- slowly than time, so none is ahead of the clock by more than a year: a peer that claims otherwise
+-- cannot exhaust the numbers.
 WITH lock AS MATERIALIZED (SELECT pg_advisory_xact_lock(1735289202)),
      raised AS MATERIALIZED (
     SELECT setval('generations', greatest(

@@ -1,7 +1,8 @@
--- Record that kernels ($1, on agents $2) have ended for a reason ($5, 'lease-expired' or
--- 'walltime'; $6: the detail; without it, the length of the lease is recorded), under the leader's
--- term ($4), unless a report of their agent was stored after $3; FOR SHARE keeps such a report from
--- being stored until this commits. Their allocations stay fenced until the agent reports.
+-- Record that kernels ($1, on agents $2) have ended for a reason ($5: 'lease-expired' or
+-- 'walltime'; $6: the detail, without which the length of the lease is recorded), under the
+-- leader's term ($4), unless a report of their agent was stored after $3; FOR SHARE keeps such a
+-- report from being stored until this commits. Their allocations stay fenced until the agent
+-- reports.
 WITH term AS (
     SELECT 1 FROM leases WHERE name = 'leader' AND term = $4 AND expires_at > now() FOR SHARE
 ), input AS (

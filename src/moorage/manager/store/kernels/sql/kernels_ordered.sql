@@ -1,5 +1,5 @@
 -- Kernels among these ($1, with their agents $2) that have not ended there, and whether each should
--- run. Like agent_kernels.sql, by primary key.
+-- run. Like agent_kernels.sql, but by primary key.
 SELECT k.id, k.agent_id, k.status IN (:IN_ORDERS) AS wanted,
        r.generation AS reload_generation
 FROM kernels k

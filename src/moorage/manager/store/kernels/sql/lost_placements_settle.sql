@@ -1,11 +1,12 @@
--- Settle PENDING sessions whose placement the database has lost (failed_over.sql, restored.sql), by
--- the ends of their kernels as agents report them: kernels $1 under their former ids, of agents $2,
--- with the new status of each ($3) and how it ended.
+-- Settle PENDING sessions whose placement the database has lost (failed_over.sql, restored.sql),
+-- according to the ends of their kernels that agents report: kernels $1 under their former ids, of
+-- agents $2, with the new status of each ($3) and how it ended.
 --
--- The end is that of the session's attempt: its kernel gets its id back and ends, without
--- allocations, and the session becomes SCHEDULED on that agent, as it once was. It runs again, with
--- an entry in its history, if it is a cluster, about which one kernel's end says too little, or if
--- the kernel was ended because it was unknown (not $9: manager.unknown_kernels = "end").
+-- The kernel's end becomes the end of the session's attempt: the kernel gets its id back and ends,
+-- without allocations, and the session becomes SCHEDULED on that agent, as it once was. The session
+-- runs again, with an entry in its history, if it is a cluster, because one kernel's end says too
+-- little about a cluster, or if the kernel was stopped because it was unknown (not $9:
+-- manager.unknown_kernels = "end").
 WITH input AS MATERIALIZED (
     -- As in session_place.sql, Postgres must not see the old status as a constant.
     SELECT i.*, 'PENDING' AS old

@@ -1,7 +1,7 @@
 -- Ask the running kernels of a session ($1, in projects $4) to reload ($2 actor; $3: the main
--- kernel only). Requests during a reload cause one more reload, however many there are: a kernel
--- reloads only for the newest generation. Generations are milliseconds, so that they exceed all
--- that the kernel knows, even after a backup was restored.
+-- kernel only). Any number of requests during a reload cause only one more reload: a kernel reloads
+-- only for the newest generation. Generations are milliseconds, so that they exceed all that the
+-- kernel knows, even after a backup was restored.
 WITH asked AS (
     SELECT k.id, k.agent_id FROM kernels k JOIN sessions s ON s.id = k.session_id
     WHERE s.id = $1 AND s.status = 'RUNNING' AND k.attempt = s.attempt AND k.status = 'RUNNING'

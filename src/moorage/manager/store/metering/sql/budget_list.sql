@@ -1,5 +1,5 @@
--- The budgets that a caller may see: of its projects ($1; NULL: of everyone), and of the user $2
--- and its keys.
+-- The budgets that a caller may see: those of its projects ($1; NULL: everyone's), and those of the
+-- user $2 and the user's keys.
 SELECT b.* FROM budgets b
 WHERE $1::text[] IS NULL OR (b.scope = 'project' AND b.name = ANY ($1))
   OR (b.scope = 'user' AND b.name = $2)

@@ -1,5 +1,5 @@
--- Set a budget. Its level is measured again; until then it follows from its previous use, in this
--- period.
+-- Set a budget. Its level is measured again; until then, it follows from the usage that was last
+-- measured in this period.
 INSERT INTO budgets
     AS b (scope, name, unit, period, soft, hard, policy, changed_by, level, resets_at)
 SELECT $1, $2, $3, $4, $5::bigint, $6::bigint, $7, $8,

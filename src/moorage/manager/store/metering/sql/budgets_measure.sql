@@ -1,8 +1,8 @@
 -- Aggregate the usage of each budget in its current period (in UTC), under the leader's term ($1),
--- and store it with the level that it has reached. Returns budgets whose level changed, that are
--- exhausted and stop running work, or that will be exhausted within $2 seconds (`left_s`) at the
--- rate since their last aggregation. `alerts`: limits that were reached for the first time in this
--- period, which are kept and audited.
+-- and store it with the level that it has reached. Returns budgets whose level has changed, budgets
+-- that are exhausted and stop running work, and those that will be exhausted within $2 seconds
+-- (`left_s`) at the rate since their last aggregation. `alerts`: limits that were reached for the
+-- first time in this period, which are kept and audited.
 WITH
 -- include: ledger_entries
 , open AS (
@@ -41,8 +41,8 @@ WITH
              ELSE 0 END AS price) s
     GROUP BY 1, 2, 3, 4
 ), joined AS (
-    -- As an aggregate: the number of budgets to measure cannot be estimated, and a join of
-    -- thousands of budgets would be a nested loop.
+    -- Written as an aggregate: Postgres cannot estimate the number of budgets to measure, and would
+    -- join thousands of budgets in a nested loop.
     SELECT scope, name, unit, period, max(soft) AS soft, max(hard) AS hard, max(level) AS old,
            max(old_used) AS old_used, max(measured_at) AS measured_at,
            max(old_resets_at) AS old_resets_at, max(resets_at) AS resets_at,

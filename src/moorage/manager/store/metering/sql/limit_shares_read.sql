@@ -3,8 +3,8 @@
 -- because their remainder is not known.
 --
 -- Subjects that are not a key, project, endpoint or budget are omitted as well, so that proxies
--- store no more rows than there are of these, whatever they request. as_uuid accepts one spelling
--- of an id.
+-- never store more rows than there are such subjects, no matter what they request. as_uuid accepts
+-- one spelling of an id.
 SELECT i.subject, coalesce(l.revision, 0) AS revision, coalesce(l.shares, '{}') AS shares,
        extract(epoch FROM clock_timestamp())::float8 AS now,
        CASE WHEN b.hard IS NOT NULL THEN greatest(0, b.hard - b.used) END AS room

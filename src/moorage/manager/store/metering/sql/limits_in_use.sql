@@ -1,6 +1,6 @@
 -- Limits of keys, projects and models that have any, with their use by the proxies in the last
--- minute, as far as reported in the last seconds: of the projects $1 (NULL: all), and of keys only
--- those of the user $2 (NULL: everyone's).
+-- minute, as far as reported in the last seconds. Only limits of the projects $1 (NULL: all) are
+-- included, and among the keys only those of the user $2 (NULL: everyone's).
 WITH limited AS (
     SELECT 'key' AS scope, k.name, k.project, 'key/' || k.id AS subject,
            k.requests_per_minute, k.tokens_per_minute, k.concurrent_requests

@@ -1,4 +1,4 @@
--- Set a price from the full hour $4 on; prices of past hours stay. No row: the hour has passed.
+-- Set a price from the whole hour $4 on; prices of past hours stay. No row: the hour has passed.
 INSERT INTO prices (unit, device, resource_group, since, price, changed_by)
 SELECT $1, $2, $3, $4::timestamptz, $5::bigint, $6
 WHERE $4::timestamptz >= date_trunc('hour', now(), 'UTC')

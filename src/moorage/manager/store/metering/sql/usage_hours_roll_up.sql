@@ -1,5 +1,5 @@
 -- Roll up hours older than $1 seconds into months, at most $2 of them, and delete epochs whose last
--- record was rolled up before. Months have neither sessions nor hours.
+-- record has already been rolled up. Months have neither sessions nor hours.
 WITH epochs AS (
     DELETE FROM usage_epochs WHERE at < now() - make_interval(secs => $1)
 ), removed AS (

@@ -1,8 +1,8 @@
 -- Write the newest usage of agents ($1, with their incarnations $2, CPU $3, memory $4 and devices
 -- $5) and of their kernels ($6 agent, $7 kernel, $8 to $13 values). Each agent and each kernel
 -- occurs once. Rows of an outdated incarnation, and of kernels that do not exist or belong to
--- another agent, are ignored. The kernels of each agent are also summed up, so that the sum can be
--- had without reading all of them.
+-- another agent, are ignored. The usage of each agent's kernels is also summed up, so that the sum
+-- can be read without reading all kernels.
 WITH reporting AS (
     SELECT a.id, i.cpu, i.memory, i.devices::jsonb AS devices
     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])

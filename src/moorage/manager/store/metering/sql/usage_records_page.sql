@@ -1,7 +1,7 @@
--- Usage from $2 until $3 (full hours) by the projects $1 (NULL: all), split by $4 (hour, day, week,
--- month, year or none, in UTC) and by the dimensions $5; those that it is not split by are ''. $6
--- to $9: only of this project, user, key (id or name) and model. $10: the user whose keys are named
--- (NULL: all). At most $11 rows after the row ($12 to $20).
+-- Usage from $2 until $3 (whole hours) by the projects $1 (NULL: all), split by $4 (hour, day,
+-- week, month, year or none, in UTC) and by the dimensions $5; those that it is not split by are
+-- ''. $6 to $9: only of this project, user, key (id or name) and model. $10: the user whose keys
+-- are named (NULL: all). At most $11 rows after the row ($12 to $20).
 --
 -- A part of an entry is its rate times the seconds in that part. Usage that was rolled up into a
 -- month counts at the start of the month.

@@ -1,6 +1,6 @@
 -- Store records of proxy $1. A stored record stays as it is; a trigger removes one that was rolled
--- up. $14: the sessions of the replicas that had the requests, from which endpoint and resource
--- group follow.
+-- up. $14: the sessions of the replicas that served the requests, which determine the endpoint and
+-- the resource group.
 INSERT INTO usage_records (source, epoch, sequence, began_at, ended_at, project, username, key_id,
                            model, requests, tokens_in, tokens_out, tokens_cached, session_id,
                            endpoint, resource_group)

@@ -1,5 +1,5 @@
 -- Roll up to $2 records, from before the hour that ended $1 seconds ago, into hours (index
--- usage_records_by_time), and record how far each epoch was rolled up: the records of an epoch
+-- usage_records_by_time), and record how far each epoch was rolled up: the records of one epoch
 -- arrive in order.
 WITH old AS (
     SELECT source, epoch, sequence FROM usage_records

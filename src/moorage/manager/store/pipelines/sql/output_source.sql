@@ -1,5 +1,6 @@
 -- The agent on which session $3 ran, if output $4 of it is an input of kernel $2, which agent $1
--- should run. For a session that shares the run of another, the agent of that one.
+-- should run. For a session that shares another session's run, it is the agent of the other
+-- session.
 SELECT r.agent_id
 FROM kernels k JOIN sessions s ON s.id = k.session_id
 JOIN session_dependencies d ON d.session_id = s.id AND d.condition = 'success'

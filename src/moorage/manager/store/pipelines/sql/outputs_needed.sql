@@ -1,6 +1,6 @@
 -- Sessions among these ($1) whose outputs a step may still use: a step that has not ended, or one
--- that did not succeed and that a retry within $2 seconds runs again. A session whose result equal
--- sessions use keeps its outputs just as long.
+-- that did not succeed and that a retry within $2 seconds runs again. If equal sessions use a
+-- session's result, its outputs are needed just as long.
 SELECT s.id FROM sessions s
 WHERE s.id = ANY ($1::uuid[]) AND (
     s.status NOT IN (:TERMINAL)

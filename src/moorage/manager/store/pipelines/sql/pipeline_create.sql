@@ -1,16 +1,16 @@
 -- Create sessions of a pipeline, all or none: with their kernels, dependencies and history, and the
--- pipeline ($30 id, $31 name, $32 specification) unless a retry adds them to it. Ids are known, so
--- a dependency ($19 session, $20 on which, $21 condition) may name a session of this statement; the
--- caller has checked that there is no cycle. A name that is taken, and a step that a concurrent
--- retry has run, fail the statement.
+-- pipeline ($30 id, $31 name, $32 specification) unless a retry adds them to it. The ids are
+-- already known, so a dependency ($19 session, $20 the one that it depends on, $21 condition) may
+-- name a session of this statement; the caller has checked that there is no cycle. The statement
+-- fails if a name is taken or a concurrent retry has already run a step.
 --
--- The first session holds the idempotency key of the pipeline. A key that was used fails the
--- statement.
+-- The first session holds the idempotency key of the pipeline. The statement fails if the key was
+-- already used.
 --
 -- `problem`: why nothing was created: `group` or `type` of input `n`, a quota, or `stale`: a
 -- session that a retry keeps ($42) is no longer pending. Pending dependents of sessions that run
 -- again ($33 earlier session, $34 its new run) wait for the new run, and pending array elements
--- wait for the element that now precedes them ($47 session, $48 on which), or for none.
+-- wait for the element that now precedes them ($47 session, $48 the preceding one), or for none.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[],
@@ -128,7 +128,7 @@ WITH input AS (
         FROM session_dependencies d JOIN pipeline_steps p ON p.session_id = d.session_id
         WHERE d.depends_on = ANY ($33::uuid[]) AND p.pipeline_id = $30::uuid)
     ORDER BY s.id FOR UPDATE
--- NOT IN, here, and IN below are hashed; a join of CTEs, whose sizes are unknown, would compare all
+-- NOT IN here and IN below are hashed; a join of CTEs, whose sizes are unknown, would compare all
 -- pairs
 ), repointed AS (
     UPDATE session_dependencies d SET depends_on = r.new

@@ -1,5 +1,5 @@
--- Steps of a pipeline ($1), each in its latest run, with their sessions; a session that shares the
--- run of another is shown like that one.
+-- Steps of a pipeline ($1), each in its latest run, with their sessions; a session that shares
+-- another session's run is shown like the other session.
 SELECT DISTINCT ON (p.position) p.step, p.index, p.run, p.position, s.id, s.name, s.adopted_from,
     coalesce(o.status, s.status) AS status, coalesce(o.result, s.result) AS result,
     coalesce(o.reason, s.reason) AS reason, coalesce(o.detail, s.detail) AS detail,

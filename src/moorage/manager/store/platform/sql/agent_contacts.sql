@@ -1,8 +1,8 @@
 -- Agents that may become SUSPECT or LOST, and the times of their last reports: SUSPECT ones, and
 -- those that have been silent for a third of the time ($1: seconds, and three of their report
--- intervals) after which they are SUSPECT; `silent_s` is at most that third. A last report in the
--- future was made before a jump of the clock. `grace_s`: for a silent agent, the longest silence
--- that a runtime of its live kernels reports to tolerate (index kernels_live_by_agent).
+-- intervals) after which they are SUSPECT; `silent_s` is at most that third. If the time of a last
+-- report is in the future, the clock has jumped since. `grace_s`: for a silent agent, the longest
+-- silence that, as reported, a runtime of its live kernels tolerates (index kernels_live_by_agent).
 -- `group_agents`: number of agents in its group.
 WITH sizes AS (
     SELECT resource_group, count(*) AS n

@@ -1,6 +1,6 @@
 -- Delete a silent agent ($1; actor: $2). Its id is free for another agent, but its certificate is
 -- revoked. No row for an agent that is ALIVE or unknown, or that has kernels which are not known to
--- have ended, unless its node is destroyed ($3): then they have ended, and their allocations are
+-- have ended. If its node is destroyed ($3), all its kernels have ended, and their allocations are
 -- released. An empty incarnation marks a forgotten agent, which is not listed.
 WITH forgotten AS (
     UPDATE agents SET status = 'LOST', identity = '', incarnation = '', stream = 0,

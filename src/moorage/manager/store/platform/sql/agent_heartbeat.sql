@@ -1,7 +1,7 @@
 -- Record heartbeats without changes ($1, with their incarnations $2 and streams $3) at manager $4.
--- An agent that was silent is ALIVE again; an agent whose last report another manager applied, or
--- that was detached, must be applied in full. No row for an agent that was forgotten, was restored
--- from a backup, or has a newer stream.
+-- An agent that was silent is ALIVE again; if another manager applied an agent's last report, or
+-- the agent was detached, its report must be applied in full. No row for an agent that was
+-- forgotten, was restored from a backup, or has a newer stream.
 WITH locked AS (
     SELECT a.id,
            a.status <> 'ALIVE' OR a.detached_stream IS NOT NULL

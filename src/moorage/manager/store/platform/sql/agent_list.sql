@@ -16,8 +16,8 @@ SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
        CASE WHEN a.detached_stream IS DISTINCT FROM a.stream
             THEN coalesce((SELECT m.link FROM managers m WHERE m.id = a.manager),
                           '') END AS manager_link,
-       -- The proxies that try addresses and do not reach its own. For an agent that dials out,
-       -- proxies of the previous release report that they reach it.
+       -- The proxies that try this agent's address but cannot reach it. For an agent that dials
+       -- out, proxies of the previous release report that they reach it.
        ARRAY(SELECT DISTINCT t.key FROM managers m, jsonb_each(as_object(m.asks)) t
              WHERE t.value ? a.address AND a.address NOT LIKE '%.agent.invalid'
              ORDER BY 1) AS unreached_by

@@ -1,10 +1,10 @@
--- Record that agents are alive whose information is unchanged ($1, with their incarnations $2 and
--- streams $3) at manager $7, and read in the same round trip the kernels that may have to change.
--- For agents with a full report ($4): the live ones (index kernels_live_by_agent), and ended ones
--- that still hold allocations (index allocations_held). For the others: those that their reports
--- name ($5, with their agents $6). One row for an agent without such kernels. No row for an agent
--- that is new, silent, detached, restored from a backup, or known through another stream or
--- manager: agent_upsert.sql handles those.
+-- Record at manager $7 that agents with unchanged information ($1, with their incarnations $2 and
+-- streams $3) are alive, and read the kernels that may have to change in the same round trip. For
+-- agents with a full report ($4): the live ones (index kernels_live_by_agent), and ended ones that
+-- still hold allocations (index allocations_held). For the others: those that their reports name
+-- ($5, with their agents $6). An agent without such kernels has one row. No row for an agent that
+-- is new, silent, detached, restored from a backup, or known through another stream or manager:
+-- agent_upsert.sql handles those.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i(id, incarnation, stream)
 ), locked AS (

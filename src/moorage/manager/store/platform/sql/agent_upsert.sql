@@ -6,7 +6,7 @@
 -- means that streams are not counted): it was delayed in another manager, or its process was
 -- replaced. The other is a report under another identity, until the known agent is LOST and its
 -- kernels are known to have ended. Otherwise the new agent would be ordered to run those kernels,
--- or would end them by not reporting them, and they would run twice.
+-- or, by not reporting them, would make them count as ended, and they would run twice.
 WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS i(
         id text, resource_group text, identity text, incarnation text, stream bigint, address text,
@@ -51,7 +51,7 @@ WITH input AS (
         silence_grace_s = excluded.silence_grace_s, last_seen = now(), manager = excluded.manager,
         detached_stream = NULL,
         refuses_orders = excluded.refuses_orders, unknown_kernels = excluded.unknown_kernels,
-        -- The kernels of the agent are known only from a full report.
+        -- Which kernels the agent has is known only from a full report.
         restored_at = CASE WHEN (SELECT i.whole FROM input i WHERE i.id = a.id) THEN NULL
                            ELSE a.restored_at END,
         connected_at = CASE WHEN a.incarnation = excluded.incarnation THEN a.connected_at
@@ -65,7 +65,7 @@ WITH input AS (
           END
     RETURNING a.id, a.ready, a.doubtful_jobs
 ), doubted AS (
-    -- Jobs that have become doubtful, and those that were resolved.
+    -- Jobs that have become doubtful, and those that no longer are.
     INSERT INTO agent_history (agent_id, event, actor, detail)
     SELECT r.id, e.event, 'agent ' || r.id, left(e.detail, 4000)
     FROM registered r LEFT JOIN before b USING (id), LATERAL (

@@ -1,7 +1,7 @@
--- Mark agents ($1) SUSPECT or LOST ($3) that the leader ($5: its term) has found silent and that
--- have not reported since ($2: the last report it saw). LOST follows only SUSPECT, and only if the
--- database's clock shows the silence as well ($4: seconds). The lease is locked FOR SHARE: no other
--- manager becomes leader until this commits. Returns those marked.
+-- Mark agents ($1) as SUSPECT or LOST ($3) if the leader ($5: its term) has found them silent and
+-- they have not reported since ($2: the last report that the leader saw). LOST follows only
+-- SUSPECT, and only if the database's clock shows the silence as well ($4: seconds). The lease is
+-- locked FOR SHARE: no other manager becomes leader until this commits. Returns the marked agents.
 WITH lease AS (
     SELECT FROM leases WHERE name = 'leader' AND term = $5 AND expires_at > now() FOR SHARE
 ), locked AS (

@@ -1,4 +1,5 @@
--- Content of an event about these budget alerts ($1). `owner`: sees it in addition to the project.
+-- Content of an event about these budget alerts ($1). `owner`: a user who sees the event in
+-- addition to the project.
 SELECT a.id::text, a.scope, a.name, a.unit, a.period, a.level, a.threshold, a.used, a.resets_at,
        a.at,
        CASE a.scope WHEN 'user' THEN a.name WHEN 'key' THEN coalesce(

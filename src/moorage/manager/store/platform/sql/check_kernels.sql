@@ -1,7 +1,7 @@
 -- Kernels whose status is inconsistent with their session's ($1 session status, $2 kernel status:
--- the consistent pairs), except for sessions that shared the run of another one, whose kernel never
--- ran; kernels of an earlier attempt that should still run, and kernels of an attempt that does not
--- exist yet.
+-- the consistent pairs), except in sessions that shared another session's run, because their
+-- kernels never ran; kernels of an earlier attempt that should still run; and kernels of an attempt
+-- that does not exist yet.
 SELECT k.id::text AS subject,
        'it is ' || k.status || ', its session ' || s.id || ' is ' || s.status AS detail
 FROM kernels k JOIN sessions s ON s.id = k.session_id

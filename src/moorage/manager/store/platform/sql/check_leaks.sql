@@ -1,6 +1,6 @@
 -- Ended kernels (on agents $2; NULL: on all) that still hold allocations more than $1 seconds after
--- their agent, which is ALIVE, saw them end. Kernels that ended by their lease are excluded: their
--- allocations are fenced until a report shows that they are gone.
+-- their agent, which is ALIVE, saw them end. Kernels that ended because of their lease are
+-- excluded: their allocations are fenced until a report shows that they are gone.
 SELECT k.id::text AS subject, 'it is ' || k.status || ' since ' || k.status_since || ' and holds '
        || string_agg(a.amount || ' ' || a.slot || ' ' || a.device_id, ', ') || ' of '
            || k.agent_id AS detail

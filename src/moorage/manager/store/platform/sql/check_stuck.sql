@@ -18,7 +18,7 @@ SELECT s.id::text, 'it is ' || s.status || ' and its deadline passed at ' || s.d
 FROM sessions s
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at < now() - make_interval(secs => $1)
   AND s.status NOT IN (:TERMINAL)
-  -- A job's deadline does not count while no agent reports on the job.
+  -- A job's deadline does not apply while no agent reports on the job.
   AND NOT ((s.status = 'QUEUED' OR (s.status IN ('PREPARING', 'CREATING') AND s.spec ? 'job'))
            AND EXISTS (
                SELECT FROM kernels k JOIN agents n ON n.id = k.agent_id

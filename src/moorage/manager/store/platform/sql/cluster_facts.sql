@@ -25,7 +25,8 @@ SELECT json_build_object(
     'ceilings', coalesce((SELECT json_agg(json_build_object(
         'group', name, 'ceilings', nullif(options -> 'max_priority', 'null')))
         FROM resource_groups WHERE retired_at IS NULL), '[]'),
-    -- Priorities by the roles of their owner; whether one is above a ceiling is decided elsewhere.
+    -- Priorities by their owners' roles; whether a priority is above a ceiling is decided
+    -- elsewhere.
     'kept_keys', coalesce((SELECT json_agg(json_build_object(
         'name', k.name, 'priority', least(k.kept_priority, k.max_priority, p.max_priority),
         'role', coalesce(k.granted_role, k.role), 'membership', m.role, 'platform', u.platform_role)

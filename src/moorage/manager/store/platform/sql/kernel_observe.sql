@@ -1,10 +1,10 @@
--- Write the kernel states that agents observed. Compare-and-swap on each kernel's old status ($3),
--- which `locked` compares, in the order of the ids, so that the rows found cannot change before the
--- update. The kernel must belong to the reporting agent, and the report must have come through that
--- agent's newest stream ($12); FOR SHARE keeps a newer stream from registering until this commits.
--- `in_routes`: the kernel listens, or its site expects its start, so routes may be affected.
--- `was_stopping`: it has ended, and a new attempt of its session may wait for that. `endpoint_id`:
--- the endpoint of a replica whose health changed.
+-- Write the kernel states that agents observed. Compare-and-swap on each kernel's old status ($3):
+-- `locked` compares it and locks the rows in the order of their ids, so that they cannot change
+-- before the update. The kernel must belong to the reporting agent, and the report must have come
+-- through that agent's newest stream ($12); FOR SHARE keeps a newer stream from registering until
+-- this commits. `in_routes`: the kernel listens, or its site expects its start, so routes may be
+-- affected. `was_stopping`: it has ended, and a new attempt of its session may wait for that.
+-- `endpoint_id`: the endpoint of a replica whose health changed.
 WITH input AS (
     SELECT *
     FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
@@ -30,13 +30,13 @@ UPDATE kernels k SET
     -- A start step's detail is obsolete once the status changes.
     detail = CASE WHEN i.detail = '' AND i.new = k.status THEN k.detail ELSE i.detail END,
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END,
-    -- The status at its end stays.
+    -- The health that the kernel had at its end stays.
     unhealthy_since = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_since
                            WHEN i.unhealthy <> '' THEN coalesce(k.unhealthy_since, now()) END,
     unhealthy_detail = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_detail ELSE i.unhealthy END,
     kept_until = CASE WHEN i.new <> 'RUNNING' THEN k.kept_until
                       ELSE to_timestamp(nullif(i.kept_until, 0)) END,
-    -- The value of a job that no agent reports for a moment stays.
+    -- If no agent reports the value of a job for a moment, it stays as it was.
     expected_start = CASE WHEN i.observed = 'UNKNOWN' THEN k.expected_start
                           ELSE to_timestamp(nullif(i.expected_start, 0)) END,
     ends_at = coalesce(to_timestamp(nullif(i.ends_at, 0)), k.ends_at),

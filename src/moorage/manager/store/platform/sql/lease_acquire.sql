@@ -1,6 +1,6 @@
 -- Acquire the lease ($1: holder, $2: seconds), or renew it. A new holder begins a new term; a
--- renewal keeps it. $3: the end of a lease that the caller has watched for its whole length, by its
--- own clock, without a renewal; it counts as expired, whatever the database's clock says. $4: the
+-- renewal keeps it. $3: the end of a lease that, by the caller's own clock, has not been renewed
+-- for its whole length; it is treated as expired no matter what the database's clock shows. $4: the
 -- newest schema that the caller knows; the trigger leases_refuse_older_leader checks and stores it.
 -- No row: another manager holds the lease, or the schema is newer.
 INSERT INTO leases AS l (name, holder, term, expires_at, schema)

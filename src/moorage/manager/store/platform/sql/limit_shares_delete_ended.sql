@@ -1,6 +1,6 @@
--- Delete up to $1 rows in which every share ended an hour ago. The lock rereads a row that changes
--- concurrently. A share is valid only for seconds, so after an hour nothing writes data that was
--- read before the row was deleted.
+-- Delete up to $1 rows in which every share ended an hour ago. Locking a row rereads it if it
+-- changes concurrently. A share is valid only for seconds, so after an hour nothing writes data
+-- that was read before the row was deleted.
 DELETE FROM limit_shares WHERE subject = ANY (ARRAY(
     SELECT l.subject FROM limit_shares l
     WHERE NOT EXISTS (SELECT FROM jsonb_each(as_object(l.shares)) v

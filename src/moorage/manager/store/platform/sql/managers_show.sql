@@ -1,5 +1,5 @@
 -- The managers, oldest first, with the numbers of connections to each. The lease of a leader that
--- has died still names it, until another manager removes its row or begins a term.
+-- has died still names that leader, until another manager removes its row or begins a term.
 SELECT m.id, m.link, m.version, m.started_at, m.proxies, (
     SELECT count(*)
     FROM agents a

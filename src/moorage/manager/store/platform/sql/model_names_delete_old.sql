@@ -1,5 +1,5 @@
--- Names that nobody has used for 30 days, so that anyone may take them (trigger take_model_name):
--- at most $1.
+-- Delete at most $1 names that nobody has used for 30 days, so that anyone may take them (trigger
+-- take_model_name).
 DELETE FROM model_names WHERE name IN (
     SELECT m.name FROM model_names m WHERE m.used_at < now() - interval '30 days'
       AND NOT EXISTS (SELECT FROM endpoints e WHERE e.name = m.name AND e.deleted_at IS NULL)

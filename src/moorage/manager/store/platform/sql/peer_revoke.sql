@@ -1,5 +1,5 @@
--- Revoke the $1 named $2, for actor $3. `sessions`: the sessions on a revoked agent, which leave
--- the routes with it.
+-- Revoke the $1 named $2, for actor $3. `sessions`: the sessions on a revoked agent, whose routes
+-- disappear with it.
 WITH revoked AS (
     UPDATE link_peers SET revoked_at = now(), revoked_by = $3
     WHERE kind = $1 AND name = $2 AND revoked_at IS NULL

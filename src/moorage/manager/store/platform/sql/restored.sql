@@ -1,13 +1,14 @@
 -- Prepare a database that was restored to an older state, before a manager starts. Agents and
 -- proxies have seen higher numbers, and the events since the backup are unknown until they report.
 --
--- Generations start with the time of their creation in milliseconds and grow more slowly than time,
--- so the current time is above all that were drawn; the same applies to terms, in seconds. Agents
--- get no new work until they have reported (`restored_at`), and do not count as silent before they
--- could report. A session that is PENDING may have been started since: its kernels get new ids, so
--- that a report of the old one is recognized (lost_placements_settle.sql). A kernel that is
--- SCHEDULED may have run and ended since: if its agent does not have it, it is gone, and is not
--- started again under the same id. Starts and stops get two minutes from now.
+-- Generations start at the time, in milliseconds, at which the database was created, and grow more
+-- slowly than time, so the current time is above all generations that were drawn; the same applies
+-- to terms, in seconds. Agents get no new work until they have reported (`restored_at`), and are
+-- not regarded as silent before they could report. A session that is PENDING may have been started
+-- since: its kernels get new ids, so that a report about an old id is recognized
+-- (lost_placements_settle.sql). A kernel that is SCHEDULED may have run and ended since: if its
+-- agent does not have it, it is gone, and is not started again under the same id. Starts and stops
+-- get two minutes from now.
 WITH generation AS MATERIALIZED (
     SELECT setval('generations', greatest((SELECT last_value FROM generations),
                                           (extract(epoch FROM now()) * 1000)::bigint)) AS at

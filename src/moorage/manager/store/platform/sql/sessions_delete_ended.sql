@@ -1,7 +1,7 @@
 -- Delete up to $2 sessions that ended more than $1 seconds ago, with their kernels and history. A
 -- session that another one depends on is deleted after that one, and a site job only after the
--- month (UTC), because of its node-hours. Sessions that ended then were created earlier, so the
--- oldest sessions are examined (index sessions_newest), however many are kept.
+-- month (UTC), because of its node-hours. Sessions that ended then were created even earlier, so
+-- only the oldest sessions are examined (index sessions_newest), no matter how many are kept.
 DELETE FROM sessions WHERE id IN (
     SELECT id FROM sessions WHERE created_at < now() - make_interval(secs => $1)
       AND status IN (:TERMINAL) AND status_since < now() - make_interval(secs => $1)

@@ -1,6 +1,6 @@
--- What `moorage upgrade plan` looks at, as one JSON document. It also reads the schema of the
--- previous release, so it names only columns that that schema has: whole rows go through to_jsonb.
--- Times are in Unix seconds.
+-- The facts that `moorage upgrade plan` examines, as one JSON document. It also reads the schema of
+-- the previous release, so it names only columns that exist there; other columns are read from
+-- whole rows through to_jsonb. Times are in Unix seconds.
 SELECT json_build_object(
     'now', extract(epoch FROM now()),
     'managers', coalesce((SELECT json_agg(to_jsonb(m) || jsonb_build_object('leads', EXISTS (

@@ -1,4 +1,4 @@
--- Kernels on those agents ($1) that are in these resource groups ($2): live kernels (index
+-- Kernels on these agents ($1) in these resource groups ($2): live kernels (index
 -- kernels_live_by_agent), and ended ones whose allocations are not released yet (index
 -- allocations_held), with their allocations and when each must end.
 WITH asked AS MATERIALIZED (
@@ -32,7 +32,7 @@ SELECT k.agent_id, k.id, k.session_id, k.status_since,
                   FROM resource_groups g
                   WHERE g.name = s.resource_group) END AS max_grace_s,
        h.slots, h.devices, h.amounts
--- OFFSET 0: use the index, whatever is estimated
+-- OFFSET 0: use the index regardless of estimates
 FROM found f, LATERAL (SELECT * FROM kernels WHERE id = f.id OFFSET 0) k
     CROSS JOIN LATERAL (SELECT * FROM sessions WHERE id = k.session_id OFFSET 0) s
     LEFT JOIN held h ON h.kernel_id = k.id

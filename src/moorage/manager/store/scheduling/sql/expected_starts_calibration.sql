@@ -1,8 +1,8 @@
--- Errors of expected starts, in seconds in either direction: median and 90th percentile of the $3
--- latest of each resource group ($1; NULL: all) and kind ($2) that came to a start (index
--- expected_starts_started). `share`: the median share of the expected wait that passed, by which
--- estimates of the kinds $5 are corrected if there are at least $4; the errors are those after the
--- correction.
+-- Errors of expected starts, in seconds in either direction: median and 90th percentile over the $3
+-- latest estimates of each resource group ($1; NULL: all) and kind ($2) whose session started
+-- (index expected_starts_started). `share`: the median ratio of the actual to the expected wait, by
+-- which estimates of the kinds $5 are corrected if there are at least $4 of them; the errors are
+-- those that remain after the correction.
 WITH latest AS (
     SELECT g.name AS resource_group, k.kind, past.waited, past.expected
     FROM resource_groups g CROSS JOIN unnest($2::text[]) AS k(kind), LATERAL (

@@ -1,11 +1,11 @@
 -- Node-seconds of site jobs in the month (UTC) of $1 (NULL: now), by resource group, owner and
 -- project, and when the month ends. A kernel is a job on one node. `used`: until now. `reserved`:
 -- what live jobs may use beyond that before the month ends. A job uses nothing after the end of its
--- walltime, so those of the month are found by it (index kernels_of_jobs). A job that the site has
--- not started yet reserves its whole walltime (index sessions_live_jobs). $2: jobs that ended
--- before are omitted, because node_hours_settled contains them; NULL: none is omitted. `settled_s`:
--- how long ago that was. Jobs of a renamed group count for its current name. `aliases`: the names
--- from which this was determined.
+-- walltime, so the jobs of the month are found by that time (index kernels_of_jobs). A job that the
+-- site has not started yet reserves its whole walltime (index sessions_live_jobs). $2: jobs that
+-- ended before are omitted, because node_hours_settled contains them; NULL: none is omitted.
+-- `settled_s`: how long ago that was. Jobs of a renamed group are counted under its current name.
+-- `aliases`: the names from which this was determined.
 WITH month AS (
     SELECT n.now, date_trunc('month', n.now, 'UTC') AS begins,
            (date_trunc('month', n.now AT TIME ZONE 'UTC')

@@ -1,8 +1,8 @@
 -- The sessions among these ($1) that are pending, of any group, with their main kernel. Sessions in
 -- backoff, or with a begin time in the future, are omitted. `avoid`: the agents on which this run
 -- could not be started (of a cluster: those on which a kernel failed). `subs`: the sub kernels of a
--- cluster. `earlier_agents`: agents on which a kernel of an earlier attempt may still run,
--- unless the spec allows overlap; after the restore of a backup also those that may run the session
+-- cluster. `earlier_agents`: agents on which a kernel of an earlier attempt may still run, unless
+-- the spec allows overlap; after a backup was restored, also agents that may run the session
 -- without the database's knowledge (index agents_not_ready).
 SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_since, s.retries,
        s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,

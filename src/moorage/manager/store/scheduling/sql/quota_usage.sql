@@ -1,7 +1,7 @@
--- Allocated slots by resource group, owner and project, for quotas; slot '' counts sessions,
--- 'system-sessions' those of type system, which count nowhere else (indexes sessions_running,
--- sessions_moving). A session counts with the slots it requested, from its placement until it has
--- ended. Fenced allocations on a silent agent count for nobody.
+-- Allocated slots by resource group, owner and project, for quotas; slot '' counts sessions, and
+-- 'system-sessions' counts those of type system, which are counted nowhere else (indexes
+-- sessions_running, sessions_moving). The slots that a session requested are counted from its
+-- placement until it has ended. Fenced allocations on a silent agent are counted for nobody.
 WITH held AS MATERIALIZED (
     SELECT resource_group, owner, project, slots, type = 'system' AS system
     FROM sessions

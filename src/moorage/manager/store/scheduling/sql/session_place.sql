@@ -5,13 +5,13 @@
 -- allocation_release.sql, so that the two cannot deadlock.
 --
 -- One live attempt: a session is not placed while a kernel of an earlier attempt is not known to
--- have ended, unless its spec allows overlap. The index kernels_one_live_attempt refuses the same.
--- `lease_s` is set where the agent holds leases for the kernel's runtime (spec: on_lost_agent,
--- lease_s).
+-- have ended, unless its spec allows overlap. The index kernels_one_live_attempt also prevents
+-- this. `lease_s` is set where the agent holds leases for the kernel's runtime (spec:
+-- on_lost_agent, lease_s).
 --
--- Quotas are not checked again: only the leader places, one statement after the other, and counts
--- what it placed. The lease is locked FOR SHARE: no other manager can become leader, and begin to
--- count, until this commits.
+-- Quotas are not checked again: only the leader places sessions, one statement after the other, and
+-- counts what it has placed. The lease is locked FOR SHARE: no other manager can become leader, and
+-- begin to count, until this commits.
 WITH term AS (
     SELECT 1 FROM leases WHERE name = 'leader' AND term = $1 AND expires_at > now() FOR SHARE
 ), input AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- The mean use of sessions ($1) over their windows ($2 seconds), summed over the kernels of the
--- current attempt. NULL where fewer than $3 minutes of some kernel are known. A minute is known a
+-- The mean usage of sessions ($1) over their windows ($2 seconds), summed over the kernels of the
+-- current attempt; NULL if fewer than $3 minutes are known of any kernel. A minute is known a
 -- little after it has ended.
 SELECT w.id, sum(m.cpu)::float8 AS cpu, sum(m.memory)::float8 AS memory,
        CASE WHEN bool_and(m.gpu IS NOT NULL) THEN sum(m.gpu)::float8 END AS gpu

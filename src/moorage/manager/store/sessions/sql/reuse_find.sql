@@ -1,7 +1,7 @@
 -- For each request, by project ($1), hash ($2) and policy ($3): the session that takes its place,
 -- if there is one. A live session takes precedence over one that has succeeded. A session with
--- outputs counts for $4 seconds, after which nodes remove them. Only sessions that ran, or will
--- run, themselves are considered.
+-- outputs qualifies for $4 seconds, after which nodes remove the outputs. Only sessions that ran,
+-- or will run, themselves are considered.
 SELECT i.n, found.id
 FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS i(project, hash, policy, n)
 JOIN LATERAL (

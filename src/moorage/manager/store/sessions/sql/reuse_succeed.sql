@@ -1,7 +1,7 @@
 -- For sessions ($1) that have ended without a result of their own, because they were stopped or
--- never placed: of the pending sessions that share their runs, the oldest of each request takes
--- their place in the queue, and the others share its run. If an equal request has begun to run in
--- the meantime, all of them share its run.
+-- never placed: of the pending sessions that share their runs, the oldest one for each request
+-- takes over the place in the queue, and the others share its run. If an equal request has begun to
+-- run in the meantime, all of them share its run.
 WITH waiting AS MATERIALIZED (
     SELECT a.id, a.adopted_from, a.created_at, a.project, a.request_hash
     FROM sessions a

@@ -1,6 +1,6 @@
 -- Create sessions, each with its main kernel, its first history entry and its idempotency key. One
--- row per input. Nothing is created for a name of a live session (index sessions_live_name), for an
--- unknown group or one that does not allow the type, or for a key that was used before
+-- row per input. Nothing is created for the name of a live session (index sessions_live_name), for
+-- an unknown group, for a group that does not allow the type, or for a key that was used before
 -- (`repeated`). If two requests use a key at the same time, the primary key of idempotency_keys
 -- rejects one statement, and its caller then finds the other's session.
 --
@@ -33,7 +33,7 @@ WITH input AS (
     WHERE i.n NOT IN (SELECT n FROM repeated) AND NOT (SELECT present FROM quotas_found)
       AND
 -- include: group_allows_type
-      -- The admission of the endpoint covers its replicas.
+      -- Admitting an endpoint also admits its replicas.
       AND (i.endpoint_id IS NOT NULL OR
 -- include: group_admits
       )

@@ -1,6 +1,6 @@
 -- Like session_create.sql, for features that only some sessions need: dependencies, sub kernels of
--- clusters with their SSH keys, quotas on pending sessions, and the leader's term ($31) for those
--- that the leader creates.
+-- clusters with their SSH keys, quotas on pending sessions, and, for sessions that the leader
+-- creates, its term ($31).
 --
 -- Create sessions, each with its kernels, its dependencies, its first history entry and its
 -- idempotency key. One row per input. A session that shares the run of another ($37) depends on
@@ -8,10 +8,10 @@
 -- dependency (`invalid`), when a quota on pending sessions is exhausted (`over_quota`), or for a
 -- former leader (`led_by_other`).
 --
--- A dependency must exist before the session and never changes, so there can be no cycle. A name is
--- one of the session's own project; an id of another one is rejected. Pending sessions are counted
--- up to the limit by lock_pending_quotas (waiting_now in migration 0011), one statement at a time;
--- sessions of this statement count as well.
+-- A dependency must exist before the session and never changes, so there can be no cycle. A name
+-- refers to a session of the session's own project; the id of a session in another project is
+-- rejected. Pending sessions are counted up to the limit by lock_pending_quotas (waiting_now in
+-- migration 0011), one statement at a time; sessions of this statement count as well.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[],
@@ -78,7 +78,7 @@ WITH input AS (
       AND i.n NOT IN (SELECT n FROM led_by_other)
       AND
 -- include: group_allows_type
-      -- The admission of the endpoint covers its replicas.
+      -- Admitting an endpoint also admits its replicas.
       AND (i.endpoint_id IS NOT NULL OR
 -- include: group_admits
       )

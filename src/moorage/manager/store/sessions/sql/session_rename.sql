@@ -1,6 +1,6 @@
--- Rename a session ($1) of these projects ($3) to $2. Sessions whose name requests for a model use,
--- and replicas, are not renamed. The unique index sessions_live_name refuses the name of another
--- live session of the project.
+-- Rename a session ($1) of these projects ($3) to $2. Replicas are not renamed, nor are sessions
+-- whose name is used in requests for a model. The unique index sessions_live_name refuses the name
+-- of another live session of the project.
 UPDATE sessions
 SET name = $2,
     spec = CASE WHEN spec ? 'name' THEN jsonb_set(spec, '{name}', to_jsonb($2::text)) ELSE spec END

@@ -1,4 +1,4 @@
--- The live ones among these sessions ($1), with the kernels of their current attempt, to be
+-- Those of these sessions ($1) that are live, with the kernels of their current attempt, to be
 -- reconciled. The other agents are counted only for sessions whose next transition may depend on
 -- them: pending ones, late ones, and ones whose start failed.
 WITH present AS (

@@ -1,6 +1,7 @@
 -- Sessions that a stop ($1) still has to stop: those that existed when it was requested. For a
--- pipeline, the last steps first, so that the end of a step starts no other; a session that shares
--- the run of another has its status. For a user, sessions that are not replicas, newest first.
+-- pipeline, the last steps come first, so that no step starts because another has ended; a session
+-- that shares another session's run has the status of the other one. For a user, sessions that are
+-- not replicas, newest first.
 SELECT id FROM (
 SELECT s.id, p.position AS place, s.created_at
 FROM session_stops t JOIN pipeline_steps p ON p.pipeline_id = t.pipeline_id

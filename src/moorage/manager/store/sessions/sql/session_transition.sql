@@ -1,11 +1,11 @@
 -- The only statement that changes a session's status after its placement (session_place.sql does
--- that). Compare-and-swap on status and revision, which `locked` compares, in the order of the ids,
--- so that the rows found cannot change before the update. Writes the history, and the consequences
--- for the kernels. Returns ended kernels with their agents, and the sessions that depend on one
--- that has ended. A stale transition changes nothing and returns no row. `next_kernel` is set for a
--- retry, a requeue and a preemption: a new kernel with a new id, and new sub kernels for a cluster.
--- `term` is set for decisions that only the leader may make: the lease is locked FOR SHARE, so that
--- no other manager becomes leader until this commits.
+-- that). Compare-and-swap on status and revision: `locked` compares them and locks the rows in the
+-- order of their ids, so that they cannot change before the update. Writes the history, and the
+-- consequences for the kernels. Returns ended kernels with their agents, and the sessions that
+-- depend on one that has ended. A stale transition changes nothing and returns no row.
+-- `next_kernel` is set for a retry, a requeue and a preemption: a new kernel with a new id, and new
+-- sub kernels for a cluster. `term` is set for decisions that only the leader may make: the lease
+-- is locked FOR SHARE, so that no other manager becomes leader until this commits.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],

@@ -1,7 +1,7 @@
--- The sessions to reconcile: those past their deadline (index sessions_deadline). With $1 also
+-- The sessions to reconcile: those past their deadline (index sessions_deadline). With $1, also
 -- sessions for which a notification is the faster signal: moving ones whose kernels are in another
 -- status (sessions_moving), those with a kernel that ended in the last $2 seconds (kernels_ended),
--- those that depend on a session whose kernel did, those with a kernel on a LOST agent
+-- those that depend on a session with such a kernel, those with a kernel on a LOST agent
 -- (agents_silent, kernels_live_by_agent), and pending ones to be retried for which too few agents
 -- are left (sessions_retried).
 WITH ended AS MATERIALIZED (

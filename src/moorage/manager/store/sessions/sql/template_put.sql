@@ -1,9 +1,9 @@
 -- Add a version of a template, unless its latest version is the same: then that one is returned.
--- $6: the versions that the latest may be (NULL: any, or none). No row: it is a different one. The
--- body is stored as its original text, in a JSON string, because jsonb would lose the order of its
--- keys, in which it is shown. That order does not matter when two versions are compared. $7: its
--- sessions run isolated. If an administrator sets somebody else's template again, the new version
--- does not.
+-- $6: the versions that the latest may be (NULL: any, or none). No row: the latest version is a
+-- different one. The body is stored as its original text, in a JSON string, because jsonb would
+-- lose the order of its keys, and the body is shown in that order. That order does not matter when
+-- two versions are compared. $7: its sessions run isolated. If an administrator saves somebody
+-- else's template again, the sessions of the new version do not.
 WITH latest AS (
     SELECT * FROM templates WHERE project = $1 AND name = $2 ORDER BY version DESC LIMIT 1
 ), expected AS (

@@ -10,8 +10,8 @@ SELECT * FROM (
     ORDER BY name, CASE WHEN $2::text IS NULL THEN 0 ELSE version END, version DESC) t
 
 -- name: template_find
--- A version of a template ($3; NULL: the latest) of a project; if it has none of that name, of all
--- projects.
+-- A version of a template ($3; NULL: the latest) of a project or, if the project has none of that
+-- name, of all projects.
 SELECT * FROM templates
 WHERE name = $2 AND deleted_at IS NULL AND ($3::int IS NULL OR version = $3)
     AND project = (SELECT max(project)

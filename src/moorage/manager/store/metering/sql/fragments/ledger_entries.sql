@@ -1,6 +1,6 @@
--- CTEs: all usage (`entries`), for live kernels until now, and the intervals in which each unit has
--- the same prices. An entry with a rate is spread over its interval; an entry without one counts at
--- its time.
+-- CTEs: all usage (`entries`), which for live kernels lasts until now, and the intervals in which
+-- the prices of each unit stay the same. An entry with a rate is spread over its interval; an entry
+-- without a rate is counted at its time.
 live AS (
     SELECT k.id AS kernel_id, k.session_id, k.started_at IS NOT NULL AS job,
            date_trunc('second', coalesce(k.started_at, k.running_at), 'UTC') AS began_at,

@@ -1,5 +1,4 @@
--- Which managers of earlier releases start on this schema, and which may begin to lead (decision
--- 50).
+-- Which earlier releases' managers start on this schema, and which may begin to lead (decision 50).
 CREATE TABLE schema_compatibility (
     only_row          boolean DEFAULT true PRIMARY KEY CHECK (only_row),
     compatible_since  text NOT NULL CHECK (compatible_since ~ '^([0-9]{4}|[0-9]{12})$'),
@@ -7,7 +6,7 @@ CREATE TABLE schema_compatibility (
 );
 
 -- The leader's lease. `clock_jumps` counts the jumps of the database's clock by which deadlines
--- were moved. `schema`: the newest one that the leader knows.
+-- were moved. `schema`: the newest schema that the leader knows.
 CREATE TABLE leases (
     name         text PRIMARY KEY CHECK (name = 'leader'),
     holder       text NOT NULL,
@@ -20,11 +19,12 @@ CREATE TABLE leases (
 CREATE TRIGGER leases_refuse_older_leader BEFORE UPDATE ON leases
     FOR EACH ROW WHEN (NEW.term <> OLD.term) EXECUTE FUNCTION refuse_older_leader();
 
--- Each manager adds 1 to its `beat` every second. Others notice by their own clocks that it
--- stopped, and remove the row. `agent_links`, `proxy_links`: connections by the manager's own
--- count. `dialout`: where its proxies take the connections of agents that only dial out.
--- `other_way`, `asks`: hosts of agents that its proxies would reach the other way, once for each
--- proxy; by proxy. `plain_senders`: who sends secrets to it over loopback without TLS, by kind.
+-- Each manager adds 1 to its `beat` every second. Other managers notice by their own clocks when it
+-- stops, and remove its row. `agent_links`, `proxy_links`: connections by the manager's own count.
+-- `dialout`: where its proxies accept connections from agents that only dial out. `other_way`,
+-- `asks`: hosts of agents that its proxies would reach the other way, once for each proxy and
+-- grouped by proxy, respectively. `plain_senders`: who sends secrets to it over loopback without
+-- TLS, by kind.
 CREATE TABLE managers (
     id             uuid PRIMARY KEY,
     link           text NOT NULL CHECK (link <> ''),
@@ -41,9 +41,9 @@ CREATE TABLE managers (
     plain_senders  jsonb NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
--- The Postgres cluster that holds the database, and its timeline. A manager that meets a higher
--- timeline has met a promoted standby, which may lack the last commits. `installation` stays the
--- same in backups and standbys; `copy` is new after each restore.
+-- The Postgres cluster that holds the database, and its timeline. A manager that finds a higher
+-- timeline is connected to a promoted standby, which may lack the last commits. `installation`
+-- stays the same in backups and standbys; `copy` changes with each restore.
 CREATE TABLE lineage (
     only_row      boolean PRIMARY KEY CHECK (only_row),
     system        text NOT NULL,
@@ -63,6 +63,6 @@ CREATE TABLE backups (
     tested_at  timestamptz
 );
 
--- Versions of what people edit come from one sequence, so a row that was deleted and made again,
--- or a key whose name is used again, has another version.
+-- The versions of all resources that people edit come from one sequence, so a row that was deleted
+-- and created again, or a key whose name is used again, has another version.
 CREATE SEQUENCE resource_versions;

@@ -1,5 +1,6 @@
--- Names of models and adapters belong to projects, and stay theirs for 30 days after `used_at`, so
--- that nobody gets another project's clients. It is infinite while an endpoint has such an adapter.
+-- Names of models and adapters belong to projects, and still do for 30 days after `used_at`, so
+-- that no project gets another one's clients. `used_at` is infinite while an endpoint has an
+-- adapter of that name.
 CREATE TABLE model_names (
     name     text PRIMARY KEY,
     project  text NOT NULL,
@@ -7,7 +8,7 @@ CREATE TABLE model_names (
 );
 
 -- `serving`: scaling, rollout, routing and the lifetime of replicas. `target_revision`: the
--- revision that all replicas shall have. `canary_of`: the stable revision beside which the target
+-- revision that all replicas should have. `canary_of`: the stable revision beside which the target
 -- is tried. `shared_with`: projects, or `*` for all.
 CREATE TABLE endpoints (
     id               uuid PRIMARY KEY,
@@ -56,8 +57,8 @@ CREATE TRIGGER endpoints_take_name BEFORE INSERT ON endpoints
 
 -- A revision is what replicas run, and its `spec` never changes. `completed_at`: all replicas had
 -- it and were ready. `failed_at`: it was rolled back. `served_before`: the revision that it
--- replaced, or the predecessor of that if it was never complete. `target_since`: when it last
--- became the target.
+-- replaced or, if that one was never complete, the predecessor of that one. `target_since`: when it
+-- last became the target.
 CREATE TABLE endpoint_revisions (
     endpoint_id    uuid NOT NULL REFERENCES endpoints ON DELETE CASCADE,
     revision       integer NOT NULL CHECK (revision > 0),
@@ -110,7 +111,7 @@ CREATE TABLE scaling_decisions (
 );
 
 -- What a proxy reports about a model. `replicas`: requests in flight by session. `failing`,
--- `answering`: replicas that fail for every client, and those that answer.
+-- `answering`: replicas that fail for every client, and replicas that answer.
 CREATE TABLE model_loads (
     proxy_id        text NOT NULL REFERENCES proxy_reports ON DELETE CASCADE,
     model           text NOT NULL,
@@ -129,7 +130,7 @@ CREATE TABLE model_loads (
 CREATE INDEX model_loads_by_model ON model_loads (model);
 CREATE INDEX model_loads_changed ON model_loads (changed_at);
 
--- How the proxies share the limits of a subject now.
+-- How the proxies currently share the limits of a subject.
 CREATE TABLE limit_shares (
     subject   text PRIMARY KEY CHECK (subject ~ '^(key|project|model|budget)/'),
     revision  bigint NOT NULL,

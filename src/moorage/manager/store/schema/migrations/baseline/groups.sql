@@ -1,6 +1,7 @@
--- `cursors`: the agent that round-robin chose last, by architecture. `losses_held_since`: so many
--- agents are silent at once that none becomes LOST. `renamed_to`: the row is an alias, a former
--- name of another group. An alias never points at an alias, and has the options of its group.
+-- `cursors`: the agent that round-robin chose last, by architecture. `losses_held_since`: since
+-- then, so many agents have been silent at once that none becomes LOST. `renamed_to`: the row is an
+-- alias, a former name of another group. An alias never points at an alias, and has the options of
+-- its group.
 CREATE TABLE resource_groups (
     name               text PRIMARY KEY,
     options            jsonb NOT NULL DEFAULT '{}',
@@ -25,8 +26,8 @@ CREATE TRIGGER aliases_follow AFTER UPDATE OF options, retired_at ON resource_gr
 
 INSERT INTO resource_groups (name) VALUES ('default');
 
--- Means over a minute, an hour and a day. A sample goes into the three spans that it lies in, so
--- nothing is rolled up later.
+-- Means over a minute, an hour and a day. A sample is added to all three spans that contain it, so
+-- nothing needs to be rolled up later.
 CREATE TABLE occupancy_spans (
     resource_group  text NOT NULL REFERENCES resource_groups ON UPDATE CASCADE ON DELETE CASCADE,
     seconds         integer NOT NULL CHECK (seconds IN (60, 3600, 86400)),
@@ -41,7 +42,7 @@ CREATE TABLE occupancy_spans (
 
 CREATE INDEX occupancy_spans_age ON occupancy_spans (seconds, at);
 
--- Lengths of queues, in the same spans.
+-- Lengths of queues over the same spans.
 CREATE TABLE queue_spans (
     resource_group  text NOT NULL REFERENCES resource_groups ON UPDATE CASCADE ON DELETE CASCADE,
     seconds         integer NOT NULL CHECK (seconds IN (60, 3600, 86400)),

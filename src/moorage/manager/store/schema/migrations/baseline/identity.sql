@@ -13,7 +13,7 @@ CREATE TABLE users (
 CREATE TRIGGER users_take_version BEFORE UPDATE OF email, status, platform_role ON users
     FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION take_version();
 
--- `reuse`: NULL for what the resource group says.
+-- `reuse`: NULL means that the resource group decides.
 CREATE TABLE projects (
     id                   uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE,
     name                 text PRIMARY KEY CHECK (name <> ''),
@@ -49,9 +49,9 @@ CREATE TABLE memberships (
 
 CREATE INDEX memberships_by_user ON memberships (user_name);
 
--- `granted_role`: the role with which the key was made; `role` distinguishes members and
--- administrators only. `kept_priority`: a priority above the ceiling of the role that the key may
--- request, since it is older than ceilings.
+-- `granted_role`: the role with which the key was created; `role` only distinguishes members from
+-- administrators. `kept_priority`: a priority that the key may request although it is above the
+-- ceiling of its role, because the key predates ceilings.
 CREATE TABLE api_keys (
     id                   uuid PRIMARY KEY,
     name                 text NOT NULL,
@@ -95,7 +95,7 @@ CREATE TRIGGER api_keys_take_version BEFORE UPDATE OF
     concurrent_requests, expires_at, sha256, revoked_at ON api_keys
     FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION take_version();
 
--- Passwords are apart from users, so that no listing of users can show them.
+-- Passwords are stored apart from users, so that no listing of users can show them.
 CREATE TABLE user_passwords (
     user_name   text PRIMARY KEY REFERENCES users,
     hash        text NOT NULL CHECK (hash LIKE '$argon2id$%'),
@@ -103,8 +103,8 @@ CREATE TABLE user_passwords (
     changed_by  text NOT NULL DEFAULT ''
 );
 
--- Failed attempts by the name that was typed, whether or not there is such a user: a lock tells
--- nobody who exists.
+-- Failed attempts by the name that was typed, whether or not there is such a user: a lock does not
+-- reveal which users exist.
 CREATE TABLE sign_in_attempts (
     name          text PRIMARY KEY,
     failures      integer NOT NULL,
@@ -133,8 +133,8 @@ CREATE TABLE console_sessions (
 CREATE INDEX console_sessions_by_user ON console_sessions (user_name);
 CREATE INDEX console_sessions_by_end ON console_sessions (expires_at);
 
--- People of the OpenID provider. The table records what rules have granted, so that they withdraw
--- only that.
+-- People of the OpenID provider. The table records the roles that rules have granted, so that rules
+-- withdraw only those.
 CREATE TABLE oidc_identities (
     user_name         text PRIMARY KEY REFERENCES users,
     issuer            text NOT NULL CHECK (issuer <> ''),
@@ -146,9 +146,9 @@ CREATE TABLE oidc_identities (
     UNIQUE (issuer, subject)
 );
 
--- A key that was registered with an API key acts as that key and ends with it. A public key belongs
--- to one user, since users with the same key could not be distinguished. `proved`: the user has
--- shown possession of the private half.
+-- A key that was registered with an API key has the rights of that API key and ends with it. A
+-- public key belongs to one user, because users with the same key could not be told apart.
+-- `proved`: the user has shown possession of the private half.
 CREATE TABLE user_ssh_keys (
     id            uuid PRIMARY KEY,
     user_name     text NOT NULL REFERENCES users,

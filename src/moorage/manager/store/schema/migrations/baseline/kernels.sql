@@ -1,6 +1,6 @@
--- `overlap`: the kernel is exempt from kernels_one_live_attempt. `lease_s`: the node ends the
--- program after that time without contact to a manager. `started_at`, `ends_at`: times of a job of
--- a site. `kept_until`: a replica that cannot be reached is not replaced earlier.
+-- `overlap`: the kernel is exempt from kernels_one_live_attempt. `lease_s`: the node stops the
+-- program after this many seconds without contact with a manager. `started_at`, `ends_at`: times of
+-- a site job. `kept_until`: a replica that cannot be reached is not replaced before this time.
 CREATE TABLE kernels (
     id                uuid PRIMARY KEY,
     session_id        uuid NOT NULL REFERENCES sessions ON DELETE CASCADE,
@@ -38,8 +38,8 @@ CREATE TABLE kernels (
 
 CREATE INDEX kernels_live_by_agent ON kernels (agent_id)
     WHERE status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR');
--- All kernels of an attempt are placed in one statement, so a second live kernel of the same place
--- would be a second live attempt.
+-- All kernels of an attempt are placed in one statement, so a second live kernel with the same
+-- position would mean a second live attempt.
 CREATE UNIQUE INDEX kernels_one_live_attempt ON kernels (session_id, hostname)
     WHERE status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR') AND NOT overlap;
 CREATE INDEX kernels_ended ON kernels (status_since)
@@ -68,7 +68,7 @@ CREATE TABLE allocations (
 );
 
 CREATE INDEX allocations_held ON allocations (agent_id) WHERE released_at IS NULL;
--- A whole device has one holder, even if the counters were wrong.
+-- A whole device has only one holder, even if the counters are wrong.
 CREATE UNIQUE INDEX allocations_whole_device ON allocations (agent_id, device_id)
     WHERE released_at IS NULL AND device_id <> '' AND amount = 1000;
 
@@ -88,7 +88,7 @@ CREATE TABLE service_ports (
 
 CREATE INDEX service_ports_by_kernel ON service_ports (kernel_id);
 
--- The newest values, unlogged and with room on each page like those of agent_usage.
+-- The newest values. Like agent_usage, the table is unlogged and leaves room on each page.
 CREATE UNLOGGED TABLE kernel_usage (
     kernel_id   uuid PRIMARY KEY REFERENCES kernels ON DELETE CASCADE,
     at          timestamptz NOT NULL,
@@ -150,7 +150,7 @@ CREATE TABLE kernel_reloads (
 );
 
 -- Former ids of kernels that got new ones when the database was restored or failed over. An agent
--- that reports such an id knows a placement that the database has lost.
+-- that reports such an id has a placement that the database has lost.
 CREATE TABLE replaced_kernels (
     id         uuid PRIMARY KEY,
     kernel_id  uuid NOT NULL REFERENCES kernels ON UPDATE CASCADE ON DELETE CASCADE

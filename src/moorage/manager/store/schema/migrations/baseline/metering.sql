@@ -1,5 +1,5 @@
--- What requests used, as the proxies counted it. A record is stored once, however often it is sent,
--- and never changed.
+-- What requests used, as the proxies counted it. A record is stored only once, no matter how often
+-- it is sent, and is never changed.
 CREATE TABLE usage_records (
     source          text NOT NULL,
     epoch           text NOT NULL,
@@ -30,8 +30,8 @@ CREATE TRIGGER usage_records_count_once AFTER INSERT ON usage_records REFERENCIN
 CREATE TRIGGER usage_records_stay BEFORE UPDATE ON usage_records
     FOR EACH STATEMENT EXECUTE FUNCTION usage_records_stay();
 
--- The number up to which the records of an epoch were rolled up. Such a record that arrives again
--- is deleted at once.
+-- The number up to which the records of an epoch were rolled up. A record up to that number that
+-- arrives again is deleted at once.
 CREATE TABLE usage_epochs (
     source    text NOT NULL,
     epoch     text NOT NULL,
@@ -40,7 +40,7 @@ CREATE TABLE usage_epochs (
     PRIMARY KEY (source, epoch)
 );
 
--- Sums of the records of an hour (UTC).
+-- Sums over the records of an hour (UTC).
 CREATE TABLE usage_hours (
     at              timestamptz NOT NULL
         CHECK (at = date_bin('1 hour', at, '1970-01-01 00:00:00+00')),
@@ -62,8 +62,8 @@ CREATE TABLE usage_hours (
 CREATE INDEX usage_hours_of_project ON usage_hours (project, at);
 
 -- What kernels used (decision 33). Triggers write the rows of a kernel in the transaction that ends
--- it. Times are cut to seconds, so every amount is a whole number. A row without a kernel is a
--- correction.
+-- it. Times are truncated to seconds, so every amount is a whole number. A row without a kernel is
+-- a correction.
 CREATE TABLE ledger (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kernel_id       uuid,
@@ -99,7 +99,7 @@ CREATE INDEX ledger_by_time ON ledger (ended_at);
 CREATE TRIGGER ledger_stays BEFORE UPDATE ON ledger
     FOR EACH STATEMENT EXECUTE FUNCTION ledger_stays();
 
--- Sums of the ledger and of usage_hours over a month.
+-- Sums of the ledger and of usage_hours by month.
 CREATE TABLE ledger_months (
     at              timestamptz NOT NULL CHECK (at = date_trunc('month', at, 'UTC')),
     project         text NOT NULL,
@@ -116,8 +116,8 @@ CREATE TABLE ledger_months (
     PRIMARY KEY (at, project, username, key_id, model, endpoint, resource_group, unit, device)
 );
 
--- In millionths, from a full hour on: of an hour (gpu, cpu, node), of a GiB for an hour (memory),
--- of a million (requests, tokens).
+-- Prices in millionths, valid from a whole hour on: for an hour (gpu, cpu, node), for a GiB for an
+-- hour (memory), or for a million (requests, tokens).
 CREATE TABLE prices (
     unit            text NOT NULL
         CHECK (unit IN ('gpu', 'cpu', 'memory', 'node', 'requests', 'tokens_in', 'tokens_out',
@@ -153,7 +153,8 @@ CREATE TABLE budgets (
 
 CREATE INDEX budgets_reached ON budgets (resets_at) WHERE level <> 'ok';
 
--- Limits that were reached, each once in a period, whichever manager sums up.
+-- Limits that were reached, each recorded once per period, no matter which manager sums up the
+-- usage.
 CREATE TABLE budget_alerts (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     scope      text NOT NULL,

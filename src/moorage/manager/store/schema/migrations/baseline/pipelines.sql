@@ -1,4 +1,4 @@
--- The state of a pipeline is derived from its steps, and stored nowhere.
+-- The state of a pipeline is not stored, but derived from its steps.
 CREATE TABLE pipelines (
     id          uuid PRIMARY KEY,
     name        text NOT NULL CHECK (name <> ''),
@@ -12,8 +12,8 @@ CREATE TABLE pipelines (
 CREATE INDEX pipelines_of_project ON pipelines (project, name, created_at DESC);
 CREATE INDEX pipelines_newest ON pipelines (created_at DESC, id DESC);
 
--- A retry gives a step another `run`, so the key decides between two retries at once. `index`: of
--- an element of an array, else -1.
+-- A retry gives a step another `run`, so the primary key decides between two concurrent retries.
+-- `index`: of an array element, otherwise -1.
 CREATE TABLE pipeline_steps (
     pipeline_id  uuid NOT NULL REFERENCES pipelines ON DELETE CASCADE,
     step         text NOT NULL,
@@ -24,8 +24,8 @@ CREATE TABLE pipeline_steps (
     PRIMARY KEY (pipeline_id, step, index, run)
 );
 
--- Requested stops of many sessions. A loop of the leader carries them out, whatever happens to the
--- request.
+-- Requested stops of many sessions. One of the leader's loops carries them out, no matter what
+-- happens to the request.
 CREATE TABLE session_stops (
     id           uuid PRIMARY KEY,
     pipeline_id  uuid UNIQUE REFERENCES pipelines ON DELETE CASCADE,

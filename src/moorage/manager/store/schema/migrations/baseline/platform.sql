@@ -1,13 +1,14 @@
--- `identity` and `stream`: all managers accept the same reports. `manager`: the one that registered
--- the stream. `detached_stream`: that stream, if it has ended.
+-- `identity` and `stream`: all managers accept the same reports. `manager`: the manager that
+-- registered the stream. `detached_stream`: that stream, if it has ended.
 --
--- `leaving`: the agent says so. `draining`: no new kernels, because it is leaving or cordoned.
--- `restored_at`: a backup that knows the agent was restored and the agent has not reported since.
--- `unknown_kernels`: those that it runs and the database does not know. `ready`: it gets new work.
+-- `leaving`: the agent reports that it is shutting down. `draining`: no new kernels, because it is
+-- leaving or cordoned. `restored_at`: a backup that contains the agent was restored, and the agent
+-- has not reported since. `unknown_kernels`: the kernels that it runs but the database does not
+-- know. `ready`: it gets new work.
 --
--- `assigned_group` wins over `configured_group`, which the agent names. `seen_before`, `back_at`:
--- its last contact before a silence, and its return. `doubtful_jobs`: a site may bill for them
--- although no kernel is known to run in them. `undialed`: proxies that it has no connection to,
+-- `assigned_group` overrides `configured_group`, which the agent names. `seen_before`, `back_at`:
+-- its last contact before a silence, and its return. `doubtful_jobs`: jobs that a site may bill for
+-- although no kernel is known to run in them. `undialed`: proxies to which it has no connection,
 -- with the reason.
 CREATE TABLE agents (
     id                 text PRIMARY KEY,
@@ -85,7 +86,7 @@ CREATE TABLE agent_history (
     PRIMARY KEY (agent_id, at)
 );
 
--- `used` can never exceed `capacity`, whatever the code does.
+-- `used` can never exceed `capacity`, no matter what the code does.
 CREATE TABLE agent_slots (
     agent_id          text NOT NULL REFERENCES agents ON DELETE CASCADE,
     slot              text NOT NULL,
@@ -104,8 +105,8 @@ CREATE TABLE agent_slots (
     CONSTRAINT used_within_capacity CHECK (used BETWEEN 0 AND capacity)
 );
 
--- The newest values, worthless after a crash and therefore unlogged. Pages leave room for the next
--- version of a row, so that an update touches only that (HOT).
+-- The newest values. They are worthless after a crash, so the table is unlogged. Pages leave room
+-- for the next version of a row, so that an update touches only that page (HOT).
 CREATE UNLOGGED TABLE agent_usage (
     agent_id            text PRIMARY KEY REFERENCES agents ON DELETE CASCADE,
     at                  timestamptz NOT NULL,
@@ -118,9 +119,9 @@ CREATE UNLOGGED TABLE agent_usage (
     kernels_gpu_memory  bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- When each proxy reported last, and which routes it used. `manager`, `address`: which manager took
--- the report, and where it came from. While that manager is there, no other process reports under
--- the same name.
+-- When each proxy last reported, and which routes it used. `manager`, `address`: which manager
+-- received the report, and where it came from. While that manager is running, no other process can
+-- report under the same name.
 CREATE TABLE proxy_reports (
     proxy_id           text PRIMARY KEY,
     incarnation        text NOT NULL,
@@ -131,8 +132,8 @@ CREATE TABLE proxy_reports (
     address            text
 );
 
--- The CA of the links: beside it the `next` one until every peer trusts it, then the certificate of
--- the `retiring` one until no peer needs it.
+-- The CA of the links. In addition, a rotation stores the `next` CA until every peer trusts it, and
+-- then the certificate of the `retiring` one until no peer needs it.
 CREATE TABLE link_authority (
     name                  text PRIMARY KEY CHECK (name = 'links'),
     certificate           text NOT NULL,
@@ -147,7 +148,7 @@ CREATE TABLE link_authority (
     CHECK (next_certificate IS NULL OR retiring_certificate IS NULL)
 );
 
--- Postgres enforces the number of uses, however many managers receive requests at once.
+-- Postgres enforces the number of uses, no matter how many managers receive requests at once.
 CREATE TABLE join_tokens (
     id              uuid PRIMARY KEY,
     verifier        text NOT NULL UNIQUE CHECK (verifier ~ '^[0-9a-f]{64}$'),
@@ -163,9 +164,9 @@ CREATE TABLE join_tokens (
     CHECK (used BETWEEN 0 AND uses)
 );
 
--- `renewed_from`: the key that asked for the newest certificate, until the peer connects with the
--- new one. Then it is one of the `retired_keys`, which are refused. `trusted_authorities`,
--- `issuer`: SHA-256 of certificates of CAs.
+-- `renewed_from`: the key with which the newest certificate was requested, until the peer connects
+-- with the new key. After that, it is one of the `retired_keys`, which are refused.
+-- `trusted_authorities`, `issuer`: SHA-256 of CA certificates.
 CREATE TABLE link_peers (
     id                   uuid PRIMARY KEY,
     kind                 text NOT NULL CHECK (kind IN ('agent', 'proxy')),
@@ -187,8 +188,8 @@ CREATE TABLE link_peers (
 CREATE UNIQUE INDEX one_live_peer_per_name ON link_peers (kind, name) WHERE revoked_at IS NULL;
 CREATE INDEX peers_by_token ON link_peers (token_id);
 
--- Every administrative write. An entry is written before the write and completed after it, so an
--- entry without a status may have happened or not.
+-- Every administrative write. An entry is written before the write and completed after it, so the
+-- write of an entry without a status may or may not have happened.
 CREATE TABLE audit_log (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at            timestamptz NOT NULL DEFAULT now(),

@@ -1,4 +1,4 @@
--- 0 allows none; NULL is no limit.
+-- 0 allows none; NULL means no limit.
 CREATE TABLE quotas (
     scope            text NOT NULL CHECK (scope IN ('user', 'project', 'group')),
     name             text NOT NULL CHECK (name <> ''),
@@ -47,8 +47,8 @@ CREATE INDEX decisions_age ON decisions (to_at);
 
 ALTER TABLE decisions ALTER COLUMN body SET STORAGE EXTERNAL;
 
--- Predicted starts of sessions, and their outcomes. They are apart from sessions, since they
--- measure the scheduler and outlive the sessions.
+-- Predicted starts of sessions, and their outcomes. They are stored apart from sessions, because
+-- they measure the scheduler and outlive the sessions.
 CREATE TABLE expected_starts (
     session_id      uuid NOT NULL,
     attempt         integer NOT NULL,

@@ -1,11 +1,12 @@
--- `requeued_from`: the last attempt of the previous run, so that failures in earlier runs exclude
--- no agent. `not_before`: the end of the backoff. `bypassed`: how often the session was overtaken
--- while it was first in the queue. `isolated`: its processes run apart from the user of the agent.
+-- `requeued_from`: the last attempt of the previous run, so that failures in earlier runs do not
+-- exclude any agent. `not_before`: the end of the backoff. `bypassed`: how often the session was
+-- overtaken while it was first in the queue. `isolated`: its processes do not run as the agent's
+-- user.
 --
 -- `adopted_from`: the session whose run it shares. `request_hash`: equal for sessions that may
--- share one. `files`: outputs for later steps of its pipeline. `removed_at`: nobody sees the
--- session any more, and retention deletes it. `drain_generation`: route tables above it drain the
--- replica.
+-- share one. `files`: outputs for later steps of its pipeline. `removed_at`: from then on, nobody
+-- sees the session, and retention deletes it. `drain_generation`: route tables with a greater
+-- generation mark the replica as draining.
 CREATE TABLE sessions (
     id                 uuid PRIMARY KEY,
     name               text NOT NULL,
@@ -97,8 +98,8 @@ CREATE INDEX sessions_of_site ON sessions (resource_group, ready_at DESC)
     WHERE spec ? 'queue_timeout_s' AND ready_at IS NOT NULL;
 CREATE INDEX sessions_by_label ON sessions USING gin (user_labels) WHERE user_labels <> '{}';
 CREATE INDEX sessions_of_project ON sessions (project, created_at DESC, id DESC);
--- No two sessions that others may share run at once: the index decides between equal requests that
--- arrive at the same moment.
+-- No two equal sessions that others may share run at once: the index decides between equal requests
+-- that arrive at the same moment.
 CREATE UNIQUE INDEX sessions_shared_run ON sessions (project, request_hash)
     WHERE request_hash IS NOT NULL AND adopted_from IS NULL 
         AND (spec ->> 'reuse') IN ('live', 'both')
@@ -146,8 +147,8 @@ CREATE TABLE session_history (
     PRIMARY KEY (session_id, revision)
 );
 
--- The reference prevents the deletion of a session that another one still names. `adopted`: the
--- session shares the run of the other one, and the scheduler ignores it.
+-- The reference prevents the deletion of a session to which another one still refers. `adopted`:
+-- the session shares the run of the other one, and the scheduler ignores this dependency.
 CREATE TABLE session_dependencies (
     session_id  uuid NOT NULL REFERENCES sessions ON DELETE CASCADE,
     depends_on  uuid NOT NULL REFERENCES sessions,
@@ -158,14 +159,14 @@ CREATE TABLE session_dependencies (
 
 CREATE INDEX session_dependents ON session_dependencies (depends_on);
 
--- Key pairs of clusters are apart from sessions, so that no listing can show them.
+-- Key pairs of clusters are stored apart from sessions, so that no listing can show them.
 CREATE TABLE session_keys (
     session_id   uuid PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
     private_key  text NOT NULL,
     public_key   text NOT NULL
 );
 
--- Counters of seconds of observation, not times of the day, so no clock that jumps ends a session.
+-- Counters of observed seconds rather than times, so that no clock jump ends a session.
 CREATE TABLE session_idle (
     session_id  uuid PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
     attempt     integer NOT NULL,
@@ -188,8 +189,8 @@ CREATE TABLE session_traffic (
     at          timestamptz NOT NULL
 );
 
--- The statement that creates the session writes the row, so a manager that dies between commit and
--- response leaves both or neither. `scope`: the id of the API key.
+-- The row is written by the statement that creates the session, so that a manager that dies leaves
+-- either both or neither. `scope`: the id of the API key.
 CREATE TABLE idempotency_keys (
     scope           text NOT NULL,
     key             text NOT NULL CHECK (key <> ''),
@@ -203,8 +204,8 @@ CREATE TABLE idempotency_keys (
 CREATE INDEX idempotency_keys_age ON idempotency_keys (created_at);
 CREATE INDEX idempotency_keys_session ON idempotency_keys (session_id);
 
--- `user_name`, `key_id`: who made the token, and with which key. It opens its service port as long
--- as they may. NULL: not known.
+-- `user_name`, `key_id`: who created the token, and with which key. The token opens its service
+-- port as long as they may. NULL means unknown.
 CREATE TABLE access_tokens (
     id          uuid PRIMARY KEY,
     session_id  uuid NOT NULL REFERENCES sessions ON DELETE CASCADE,
@@ -223,8 +224,8 @@ CREATE TABLE access_tokens (
 
 CREATE INDEX access_tokens_by_session ON access_tokens (session_id, app) WHERE revoked_at IS NULL;
 
--- Versions of templates, of a project or, with project '', for all. `isolated`: a person who is no
--- administrator wrote the version, or the one that it is based on.
+-- Versions of templates, of a project or, with project '', for all. `isolated`: someone who is not
+-- an administrator wrote the version, or the one on which it is based.
 CREATE TABLE templates (
     project     text NOT NULL,
     name        text NOT NULL,
