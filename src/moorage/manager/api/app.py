@@ -73,8 +73,8 @@ _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 def build_runner(
     deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None = None
 ) -> web.AppRunner:
-    """Create a runner for the application. Its ``cleanup`` takes at most twice ``SHUTDOWN_S``,
-    whatever the clients do."""
+    """Create a runner for the application. Its ``cleanup`` takes at most twice ``SHUTDOWN_S``, no
+    matter what the clients do."""
     # Cancel handlers when the client disconnects, because a followed log then has no reader.
     return web.AppRunner(
         _build_app(deps, guard, metrics),

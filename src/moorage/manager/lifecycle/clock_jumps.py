@@ -1,8 +1,8 @@
 """Detection of jumps of the database's clock, in one process, by its monotonic clock. Pure.
 
 Deadlines are timestamps of the database. When its clock is set forward, or a standby with another
-clock takes over, every deadline passes at once even though no time has passed. The leader therefore
-acts only on deadlines that it has seen pass, and moves all of them by the jump.
+clock takes over, all deadlines pass simultaneously even though no time has passed. The leader
+therefore acts only on deadlines that it has seen pass, and moves all of them by the jump.
 
 A clock that is set back only delays deadlines and needs no correction. It also cannot be
 distinguished from a monotonic clock that leapt forward, for which deadlines must not move back.

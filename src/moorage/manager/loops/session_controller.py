@@ -149,7 +149,8 @@ class SessionController:
                     [move for _, move in moves], term=term
                 )
                 # A transition may enable the next one. A transition that was not applied was based
-                # on an outdated snapshot; whoever changes a session examines it again.
+                # on an outdated snapshot; whoever changed the session in the meantime examines it
+                # again.
                 grace_s = self._lost_grace_s
                 stale = applied < len(moves)
                 again = [

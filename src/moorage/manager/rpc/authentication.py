@@ -230,7 +230,7 @@ class LinkAuthenticator:
                 call.renewed = keys is not None
                 call.revoked = is_revoked
                 if keys is None or call.is_outdated(keys, now) or call.issuer not in trusted:
-                    call.timeout.reschedule(0.0)  # expires at once
+                    call.timeout.reschedule(0.0)  # expires immediately
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Hand-over of agents and proxies to managers that have fewer, as ``spreading`` decides.
+"""Hand-over of agents and proxies to managers that have fewer of them, as ``spreading`` decides.
 
 A peer that is asked to switch does so on its own once the other manager answers. A peer that stays
 is counted again.

@@ -25,8 +25,8 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 BACKOFF_FIRST_S = 5.0
 BACKOFF_MAX_S = 300.0
 FAILURES_MAX = 5
-# A replica that was ready for this long shows that the endpoint's spec works: earlier failures no
-# longer count.
+# A replica that was ready for this long shows that the endpoint's spec works: earlier failures are
+# no longer counted.
 STABLE_S = 60.0
 # An unhealthy replica whose replacement cannot be placed is stopped after this time to make room.
 UNHEALTHY_S = 120.0

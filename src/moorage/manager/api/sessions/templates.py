@@ -141,7 +141,7 @@ async def _check_priority(
     """Raise ``Forbidden`` for a priority that the caller may not request, unless the previous
     version has it.
 
-    The template's sessions may have that priority, whoever starts them."""
+    The template's sessions may have that priority, no matter who starts them."""
     no_defaults: dict[str, object] = {}
     priority = templates.recorded_priority(template, no_defaults, no_defaults)
     group = str(template.spec.get("resource_group", DEFAULT_GROUP))

@@ -1,5 +1,5 @@
 """Earliest fit: when a node will have enough free for a request, judging by the known end times of
-its work, or by assumed ones where they are unknown.
+its work, or by assumed end times where none are known.
 
 Work without a time limit is assumed to end when it started; a service (``Running.endless``) never
 ends. Assumed end times therefore do not move. Of two nodes whose work has no time limit, the one

@@ -61,11 +61,11 @@ def split_overdue(
 
 
 def sort_pending(pending: Iterable[Pending], policy: Policy, now: int = 0) -> list[Pending]:
-    """Overdue sessions first, in the order of their age. Then higher priority first, then older
-    first (lifo: younger first), then by id.
+    """Overdue sessions first, in the order of their age. The others are ordered by priority,
+    highest first, then by age, oldest first (lifo: youngest first), then by id.
 
     With ``hol=skip``, a session that was refused for lack of capacity ``num_retries_to_skip`` times
-    moves behind the others of its own priority, never behind another priority: it is tried later,
+    moves behind the others of the same priority, never behind another priority: it is tried later,
     not skipped.
     """
     late, ordered = split_overdue(pending, policy, now)

@@ -25,7 +25,7 @@ _ONE_SYSTEM_SESSION = {SYSTEM_SESSIONS: 1}
 
 
 class NodeConstraints(NamedTuple):
-    """Properties that an agent must have, whatever its size."""
+    """Properties that an agent must have, regardless of its size."""
 
     runtime: str
     engine: str

@@ -165,8 +165,8 @@ class FeasibleSet:
 
 
 def accepts_node(item: Pending, node: NodeState, quantized: bool) -> bool:
-    """Whether the session's own restrictions admit the node, whatever is free there. ``quantized``:
-    see ``NodePool``."""
+    """Whether the session's own restrictions admit the node, regardless of what is free there.
+    ``quantized``: see ``NodePool``."""
     agent_id = node.agent.agent_id
     if agent_id in item.avoid or (item.designated and agent_id not in item.designated):
         return False

@@ -199,7 +199,7 @@ class HeldSlots:
         remaining = list(stale)
 
         try:
-            await self._read(remaining[:SWEPT])  # needed in any case, for the term
+            await self._read(remaining[:SWEPT])  # needed anyway, for the term
             while remaining := remaining[SWEPT:]:
                 await self._read(remaining[:SWEPT])
         finally:

@@ -1,10 +1,10 @@
 -- `identity` and `stream`: all managers accept the same reports. `manager`: the manager that
 -- registered the stream. `detached_stream`: that stream, if it has ended.
 --
--- `leaving`: the agent reports that it is shutting down. `draining`: no new kernels, because it is
--- leaving or cordoned. `restored_at`: a backup that contains the agent was restored, and the agent
--- has not reported since. `unknown_kernels`: the kernels that it runs but the database does not
--- know. `ready`: it gets new work.
+-- `leaving`: the agent itself reports that it is draining or shutting down. `draining`: no new
+-- kernels, because it is leaving or cordoned. `restored_at`: a backup that contains the agent was
+-- restored, and the agent has not reported since. `unknown_kernels`: the kernels that it runs but
+-- the database does not know. `ready`: it gets new work.
 --
 -- `assigned_group` overrides `configured_group`, which the agent names. `seen_before`, `back_at`:
 -- its last contact before a silence, and its return. `doubtful_jobs`: jobs that a site may bill for

@@ -148,7 +148,7 @@ CREATE TABLE session_history (
 );
 
 -- The reference prevents the deletion of a session to which another one still refers. `adopted`:
--- the session shares the run of the other one, and the scheduler ignores this dependency.
+-- the session shares the run of the other one, so the scheduler does not place it.
 CREATE TABLE session_dependencies (
     session_id  uuid NOT NULL REFERENCES sessions ON DELETE CASCADE,
     depends_on  uuid NOT NULL REFERENCES sessions,
