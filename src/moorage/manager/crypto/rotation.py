@@ -1,9 +1,9 @@
 """Rotation of the CA of the links: when it may continue. Pure.
 
-A rotation has two states. While it is ``distributing``, the current CA issues, and peers learn to
-trust the next one. While it is ``reissuing``, the next CA has become the current one and issues;
-the previous one is still trusted until every peer has a new certificate. Peers and managers
-therefore always trust each other.
+A rotation has two states. While it is ``distributing``, the current CA issues certificates, and
+peers learn to trust the next one. While it is ``reissuing``, the next CA has become the current one
+and issues certificates; the previous one is still trusted until every peer has a new certificate.
+Peers and managers therefore always trust each other.
 """
 
 from __future__ import annotations

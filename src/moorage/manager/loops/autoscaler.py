@@ -2,8 +2,8 @@
 decides.
 
 It examines endpoints that are new, whose load has changed, or whose next decision is due. A new
-leader has no record of earlier load, so it does not scale anything down until it has observed for
-long enough.
+leader has no record of earlier load, so it does not scale anything down until it has observed the
+load for long enough.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ log = structlog.get_logger("moorage.recorder")
 WRITE_EVERY_S = 1.0
 # Interval between complete snapshots. Reading can begin at any of them.
 SNAPSHOT_EVERY_S = 300.0
-# Limits on unwritten agents, sessions and places: above the first, write immediately; above the
-# second, drop.
+# Limits on unwritten agents, sessions and places: above the first, records are written immediately;
+# above the second, they are dropped.
 WRITE_NOW_ITEMS = 20_000
 MAX_ITEMS = 200_000
 MAX_UNSENT_BYTES = 16_000_000  # encoded, but not yet in the database

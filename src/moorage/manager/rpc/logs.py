@@ -118,7 +118,7 @@ class LogBroker:
     ) -> KernelView | None:
         """Return ``kernel``, whose log has ended without a byte, if it failed before it ran.
 
-        With ``follow``, the kernel has ended, but the agent's report that it has may not yet be
+        With ``follow``, the kernel has ended, but the agent's report of its end may not yet be
         stored."""
         deadline = self._clock.monotonic() + END_S
         while kernel.status not in TERMINAL and follow and self._clock.monotonic() < deadline:

@@ -2,9 +2,9 @@
 
 Each configured rule computes the number of replicas that brings its value to its target, and the
 largest number applies, as in Kubernetes' HorizontalPodAutoscaler. Scaling up is immediate; scaling
-down removes one replica when fewer have sufficed for ``down_delay_s``. An endpoint that may have no
-replicas loses the last ones when no request has arrived for ``idle_timeout_s``, and gets one when a
-request waits.
+down removes one replica when fewer have sufficed for ``down_delay_s``. An endpoint that may scale
+to zero loses its last replicas when no request has arrived for ``idle_timeout_s``, and gets one
+again when a request waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Route table in parts: each route and each credential as proxies receive it, encoded once. Pure.
 
 A message consists of the encoded parts one after the other, as protobuf allows: a change encodes
-only the changed parts, and a whole table copies bytes.
+only the changed parts, and a whole table only concatenates bytes.
 """
 
 from __future__ import annotations

@@ -70,8 +70,9 @@ def with_results(
     """Add the sessions whose runs or results the steps use. ``results``: equal earlier sessions, by
     position. ``ids``: ids of the new sessions, by position.
 
-    A step uses a result only if all steps that it waits for do so; otherwise those would run again.
-    If equal steps in one pipeline may share live runs, the first of them runs."""
+    A step uses a result only if all steps that it waits for do so too; otherwise, those steps would
+    run again while this one would not. If equal steps in one pipeline may share live runs, the
+    first of them runs."""
     taken: set[int] = set()
     first: dict[str, int] = {}
     found = []

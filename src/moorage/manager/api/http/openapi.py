@@ -138,8 +138,8 @@ def _description(row: Route) -> str:
 def problem_statuses(row: Route) -> list[int]:
     """Statuses of the errors that a route may return; a proxy in between may return others.
 
-    400: the HTTP is malformed or ambiguous. 405: a name in an unusual form turns the path into
-    another route's path."""
+    400: the HTTP message is malformed or ambiguous. 405: a name in an unusual form turns the path
+    into another route's path."""
     found = {400, 414, 421, 422, 431, 503, 505}
     if row.access != "open":
         found |= {401, 403, 404, 409}

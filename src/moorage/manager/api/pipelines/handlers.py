@@ -295,8 +295,8 @@ async def _resolved(
     pipelines.check_specs(steps, {name: resolved.spec for name, resolved in specs.items()})
     checked: dict[str, SessionSpec] = {}
 
-    # Keyed by the identity of a specification, which is kept alive. Equal ones in a request are
-    # usually the same object.
+    # Keyed by the identity of a specification, which is kept alive. Equal specifications in a
+    # request are usually the same object.
     stored: dict[int, tuple[SessionSpec, SessionSpec]] = {}
     for step in steps:
         spec = specs[step.name].spec

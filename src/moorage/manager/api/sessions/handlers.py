@@ -317,8 +317,8 @@ async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
     action=Action.CHANGE,
 )
 async def remove_session(call: Call[None, NoQuery]) -> SessionView:
-    """Remove a session from all listings. Its usage stays in the ledger, and its removal in the
-    audit log."""
+    """Remove a session from all listings. Its usage stays in the ledger, and the audit log records
+    its removal."""
     session = await authorization.session_of(call)
     if session.status in LIVE:
         raise Conflict(

@@ -103,8 +103,8 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     begin = _Begin()
     beginning: asyncio.Task[LogPiece | MoorageError | None] | None = None
     try:
-        # An error that occurs before the agent answers, however late, is a problem response, not an
-        # aborted stream.
+        # An error before the agent's answer becomes a problem response rather than an aborted
+        # stream, no matter how late it occurs.
         chunk = await begin.next(chunks)
         if isinstance(chunk, LogPiece) and not chunk.data:
             # In a separate task, so that the timeout does not cancel the read.

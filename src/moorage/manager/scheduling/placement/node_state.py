@@ -87,7 +87,7 @@ class NodeState(FreeCapacity):
         return self.agent.packed.healthy is not self.agent.packed.capacity
 
     def fits_when_empty(self, demand: Demand) -> bool:
-        """Whether the demand would fit if all work had ended, on healthy devices."""
+        """Whether the demand would fit on healthy devices if all work had ended."""
         return first_short_slot(self.healthy, demand) is None
 
     def supports_fractions(self, fractions: Iterable[tuple[str, int]]) -> bool:

@@ -17,8 +17,8 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UnreadableRows, read_page
 
-# Seconds for which budget levels are cached: for refusals, and for warnings. A change of level is
-# announced immediately.
+# Seconds for which budget levels are cached, first for refusals and then for warnings. A change of
+# level is announced immediately.
 _READ_S = 1.0
 _WARNED_S = 10.0
 

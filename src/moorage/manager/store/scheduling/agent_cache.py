@@ -114,9 +114,9 @@ class AgentCache:
     async def of(
         self, group: str, *, with_running: bool = False
     ) -> tuple[tuple[AgentState, ...], AgentChanges]:
-        """Agents of the group, and how they differ from the last use; ``with_running``: with their
-        running kernels. Raises ``StoreUnavailable``, in which case agents that could not be read
-        stay stale."""
+        """Agents of the group, and how they have changed since the last use. ``with_running``:
+        include their running kernels. Raises ``StoreUnavailable``, in which case agents that could
+        not be read stay stale."""
         now = self._clock.monotonic()
         cached = self._groups.get(group)
         if cached is None:

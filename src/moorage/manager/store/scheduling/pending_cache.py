@@ -138,9 +138,9 @@ class PendingCache:
         self.invalidate(sessions)
 
     async def of(self, group: str) -> tuple[PendingSnapshot, PendingChanges]:
-        """Pending sessions of the group, in no particular order, and how they differ from the last
-        use. Raises ``StoreUnavailable``, in which case sessions that could not be read stay
-        stale."""
+        """Pending sessions of the group, in no particular order, and how they have changed since
+        the last use. Raises ``StoreUnavailable``, in which case sessions that could not be read
+        stay stale."""
         now = self._clock.monotonic()
         queue = self._queues.setdefault(group, _Queue())
         if not self._has_notifier:

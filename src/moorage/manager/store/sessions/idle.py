@@ -70,7 +70,7 @@ class IdleStore:
 
     async def use(self, windows: Mapping[SessionId, tuple[float, int]]) -> dict[SessionId, MeanUse]:
         """Usage over this many seconds, of which this many minutes must be known; sessions with
-        fewer are omitted."""
+        fewer known minutes are omitted."""
         if not windows:
             return {}
 

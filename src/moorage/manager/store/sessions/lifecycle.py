@@ -77,7 +77,7 @@ class LifecycleStore:
         return read_one("session", session_id, rows, lambda found: _snapshot(found, _known(found)))
 
     async def snapshots(self, among: Collection[SessionId]) -> list[SessionSnapshot]:
-        """Snapshots of those of these sessions that are live and are to be stopped, each read like
+        """Snapshots of the live ones among these sessions, which are to be stopped, each read like
         ``snapshot``. Sessions that need a newer manager even for this are omitted."""
         rows = await self._db.fetch(SQL["session_snapshots"], list(among))
         sessions = [list(group) for _, group in groupby(rows, key=lambda r: r["id"])]

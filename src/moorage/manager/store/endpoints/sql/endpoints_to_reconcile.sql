@@ -1,6 +1,7 @@
 -- Those of the endpoints $1 that are not deleted, and deleted ones that still have live replicas.
 -- `fallback`: the revision that was served before the target. `rolled_back`: the revision whose
--- failure made it the target. `stop_*`: an exhausted budget of its payer that ends last.
+-- failure made it the target. `stop_*`: among its payer's exhausted budgets, the one that ends
+-- last.
 WITH
 -- include: budget_stops
 SELECT e.*, r.completed_at IS NOT NULL AS proven, r.served_before AS fallback, n.revision AS newest,

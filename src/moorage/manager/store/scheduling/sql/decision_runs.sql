@@ -1,6 +1,6 @@
 -- The kernels of a group ($1) that held allocations between $2 and $3, whose ids come after $4,
--- ordered by id; at most $5 kernels. Reads kernels by primary key, and allocations only of those
--- that had not ended long before.
+-- ordered by id; at most $5 kernels. Reads kernels by primary key, and reads allocations only of
+-- kernels that had not ended long before.
 SELECT k.id, k.session_id, s.name, k.agent_id, s.owner, s.project, s.priority, s.endpoint_id,
        least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'),
              as_number(s.spec -> 'walltime_s'))

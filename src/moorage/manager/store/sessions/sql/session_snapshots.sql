@@ -1,6 +1,6 @@
--- Those of these sessions ($1) that are live, with the kernels of their current attempt, to be
--- reconciled. The other agents are counted only for sessions whose next transition may depend on
--- them: pending ones, late ones, and ones whose start failed.
+-- The live sessions among these ($1), with the kernels of their current attempt, to be reconciled.
+-- The other agents are counted only for sessions whose next transition may depend on them: pending
+-- ones, late ones, and ones whose start failed.
 WITH present AS (
     SELECT resource_group, count(*) FILTER (WHERE status = 'ALIVE') AS alive, count(*) AS there
     FROM agents WHERE status <> 'LOST' AND NOT draining GROUP BY 1

@@ -1,5 +1,6 @@
--- CTEs after `freed`, the allocations that were freed: the counters of their slots. These are
--- locked in the same order as in session_place.sql, so that the two cannot deadlock.
+-- CTEs that follow `freed`, the allocations that were freed, and update the counters of their
+-- slots. The counters are locked in the same order as in session_place.sql, so that the two cannot
+-- deadlock.
 summed AS (
     SELECT agent_id, slot, device_id, sum(amount)::bigint AS amount FROM freed GROUP BY 1, 2, 3
 ), locked AS (
