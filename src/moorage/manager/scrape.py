@@ -25,8 +25,8 @@ log = structlog.get_logger("moorage.metrics")
 # counting.
 LEAST_AGE_S = 2.0
 COST = 0.01
-# The same for the ledger's sums, with their timeout and the maximum number of projects and budgets,
-# most used first.
+# The same for the ledger's sums, followed by their timeout and the maximum number of projects and
+# budgets, of which the most used come first.
 LEDGER_AGE_S = 30.0
 LEDGER_WITHIN_S = 3.0
 PROJECTS = 500

@@ -2,7 +2,7 @@
 many names. Pure.
 
 Each manager keeps it in memory, for a limited number of addresses. It saves password hashing, so it
-must itself cost less.
+must cost less than hashing.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from moorage.common.model.spec import EndpointSpec
 
 
 def is_new_work(before: EndpointSpec, replicas: int, after: EndpointSpec) -> bool:
-    """Whether ``after`` may run more replicas than ``before``, of which ``replicas`` are now
-    desired, or different ones.
+    """Whether ``after`` may run more replicas than ``before``, or different ones. ``replicas``: the
+    number desired now.
 
     An exhausted budget refuses only such changes; it does not prevent anyone from using less."""
     if most_replicas(after, after.replicas) > most_replicas(before, replicas):

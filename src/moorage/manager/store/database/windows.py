@@ -1,5 +1,4 @@
-"""Windows on the data that statements read: the maximum age of reports, and the number of
-starts."""
+"""Limits on the data that statements read: the maximum age of reports, and the number of starts."""
 
 from __future__ import annotations
 

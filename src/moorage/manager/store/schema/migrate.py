@@ -30,7 +30,7 @@ T = TypeVar("T")
 _LOCK = 0x6661_6972
 # Suffix of a restored database's revision until it has been prepared (``restored.py``).
 UNPREPARED = ":unprepared"
-# Longest wait for another process that migrates, and longest duration of one migration step.
+# Longest wait for another process's migration, and longest duration of one migration step.
 _OTHER_PROCESS_S = 600
 _STEP_S = 3600
 # A migration takes exclusive locks. While it waits for one, every later statement on that table

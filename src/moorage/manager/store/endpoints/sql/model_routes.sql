@@ -1,7 +1,7 @@
 -- The models with these names ($2), and those of these sessions and endpoints ($1): endpoints,
 -- ready or not, and running inference sessions without an endpoint. A name without a route has a
 -- row without `rank`. `holds`: a replica is starting, or a request wakes the endpoint.
--- `expected_s`: nine of ten recent replicas were ready after this time. `ready_at`: when the next
+-- `expected_s`: nine of ten recent replicas were ready within this time. `ready_at`: when the next
 -- starting replica will be ready, judging by the start that its site expects, or otherwise by its
 -- creation. `suspended_until`: an exhausted budget of the endpoint's payer stops it until then.
 WITH
