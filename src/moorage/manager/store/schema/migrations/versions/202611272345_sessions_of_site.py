@@ -1,5 +1,5 @@
-"""Drops the index with which managers from two releases ago found the sessions of sites. The
-current index is ``sessions_of_site_jobs``."""
+"""Drops the index with which managers two releases ago found the sessions of sites: today's index is
+``sessions_of_site_jobs``."""
 
 from alembic import op
 
