@@ -41,7 +41,7 @@ MUTATIONS = (
     Mutation(
         "what waits for room does not go on when a request ends",
         "proxy/core/flow.py",
-        "if self._router.room and self._router.waiting:",
+        "if self._router.room.bounds and self._router.waiting:",
         "if False:",
         ("tests/unit/proxy/test_engine_room.py",),
     ),

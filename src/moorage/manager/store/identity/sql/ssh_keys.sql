@@ -12,8 +12,9 @@ WHERE NOT s.proved
 RETURNING id
 
 -- name: ssh_key_list
--- SSH keys, or the one with this name or fingerprint ($1): all, or those of a user ($3) and, for
--- callers that see everyone's keys in projects ($2), those that were registered with them ($4).
+-- SSH keys, or only the one with the name or fingerprint $1: either all, or those of a user ($3)
+-- and, for callers that see everyone's API keys in projects ($2), those that were registered with
+-- these API keys ($4).
 SELECT s.id, s.name, s.user_name AS "user", s.fingerprint, s.public_key, k.name AS key, k.project,
        s.created_at, s.created_by, s.last_used_at, s.proved
 FROM user_ssh_keys s LEFT JOIN api_keys k ON k.id = s.key_id
