@@ -39,7 +39,7 @@ def add_commands(commands: Mapping[str, tuple[str, ...]]) -> None:
 
 
 class _Stub(TyperCommand):
-    """A command of which only the line in ``moorage --help`` exists so far."""
+    """A command that has not been imported yet; only its line in ``moorage --help`` exists."""
 
 
 class _RootGroup(Suggesting, ErrorReportingGroup):

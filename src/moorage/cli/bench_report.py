@@ -28,7 +28,7 @@ _ROWS = {
 _COLUMNS = ("MILLISECONDS", "MEAN", "P50", "P90", "P99", "MAX")
 # Time between two progress lines if there is no terminal.
 _LINE_EVERY_S = 5.0
-# A load generator this late distorts its own measurement.
+# A load generator that sends requests this late distorts its own measurement.
 _LATE_MS = 20.0
 
 
@@ -139,7 +139,7 @@ def check_plot(path: Path | None) -> None:
 
 
 def save_plot(measured: list[Measured], summary: Summary, path: Path, model: str) -> None:
-    """Plot the distributions of the times, each request by its due time, and the throughput."""
+    """Plot the distributions of the times, each request over its due time, and the throughput."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -42,7 +42,7 @@ def kernels_of(view: SessionView, attempt: int) -> list[str]:
 
 
 class ClusterLog:
-    """The logs of all kernels of an attempt, copied to ``sink``, concurrently with ``follow``.
+    """Copies the logs of all kernels of an attempt to ``sink``; with ``follow``, all at once.
 
     ``options``: additional arguments for ``Client.logs``. ``shown``: some output was copied.
     ``is_cut_off``: a log could not be read to its end; another ``copy`` continues there.
@@ -85,7 +85,7 @@ class ClusterLog:
                 await self._copy(name)
             return
 
-        # Imported here because a command's help needs no tasks.
+        # Imported here because showing a command's help does not need it.
         from moorage.common.aio.tasks import cancel_and_wait, spawn
 
         tasks = [spawn(f"log.{name}", self._copy(name)) for name in self._left]

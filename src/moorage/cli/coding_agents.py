@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-# The most tokens that Claude Code requests by default; with its tools, a prompt alone has about
-# 20,000 tokens.
+# The most output tokens that Claude Code requests by default. Its tools alone make each prompt
+# about 20,000 tokens long.
 _CLAUDE_OUTPUT_TOKENS = 32_000
 SMALL_CONTEXT = 32_768
 _CODEX_KEY = "MOORAGE_MODEL_KEY"
@@ -37,7 +37,7 @@ class CodingLaunch:
 
 @dataclass(frozen=True, slots=True)
 class CodingAgent:
-    """A coding agent. ``package``: its name on npm. ``api``: the path of the proxy that it uses."""
+    """A coding agent. ``package``: its name on npm. ``api``: the proxy path that it uses."""
 
     program: str
     package: str
@@ -118,8 +118,8 @@ def _codex(target: CodingModel) -> CodingLaunch:
 
 
 def _toml(value: str | int | bool) -> str:
-    """A TOML string, which is the same as in JSON except for DEL and characters beyond the first
-    plane."""
+    """A TOML string. It is written as in JSON, except for DEL and characters beyond the first
+    Unicode plane."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

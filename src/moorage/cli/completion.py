@@ -1,8 +1,8 @@
 """Shell completion of names, mostly of the manager's objects. It prints nothing if the manager is
 slow.
 
-A command completes the names of its own noun with ``names_of``. Here are the names that several
-commands take, and those that are no plain list.
+A command completes the names of its own noun with ``names_of``. This module has the names that
+several commands take, and those that do not come from a plain list.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ Completer = Callable[[typer.Context, str], list[str]]
 
 
 def names_of(noun: str, field: str = "name") -> Completer:
-    """Completes the names in the list ``/v1/NOUN``. ``field``: the one of an item that has its
-    name."""
+    """Completes the names in the list ``/v1/NOUN``. ``field``: the field with an item's name."""
     return _names(_page(noun, field))
 
 

@@ -1,5 +1,5 @@
-"""Setup of vLLM when a model is to be served and no node has it. After asking the user once, a
-session installs it on a node, or it runs as a container."""
+"""Setup of vLLM when a model needs it and no node has it. Once the user has agreed, a session
+installs vLLM on a node, or vLLM runs as a container."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Nodes(NamedTuple):
 
 
 def choose_nodes(spec: EndpointSpec, agents: Sequence[AgentView]) -> Nodes:
-    """The nodes to offer: of each kind, the one with the most GPUs, then the most memory. Both are
-    None if there is nothing to choose or no node can run ``spec``."""
+    """The nodes to offer: for each way to run vLLM, the node with the most GPUs, or with the most
+    memory among equals. Both are None if nothing needs to be set up or no node can run ``spec``."""
     if (
         spec.engine != _ENGINE
         or traits_of(spec.runtime).images
@@ -75,8 +75,8 @@ def _gpus(agent: AgentView) -> int:
 
 
 def installation(agent: AgentView, runtime: str) -> SessionSpec:
-    """The session that installs the engine. A node has only one at a time, because the names of
-    live sessions are unique."""
+    """The session that installs the engine. A node has only one such session at a time, because the
+    names of live sessions are unique."""
     build = "cuda" if _gpus(agent) else "cpu"
     command = f'exec "$MOORAGE_PYTHON" -m moorage agent install-engine {_ENGINE} --build {build}'
     fields = {

@@ -58,5 +58,5 @@ async def all_sessions(
 
 
 async def all_endpoints(client: Client, selector: str | None = None) -> list[EndpointView]:
-    """All endpoints, by name. ``selector`` selects by labels."""
+    """All endpoints, sorted by name. ``selector`` selects by labels."""
     return await client.endpoints.list(selector=selector)

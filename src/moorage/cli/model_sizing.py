@@ -1,4 +1,5 @@
-"""Default resources for ``moorage serve MODEL``, from the needs of its model on the nodes."""
+"""Default resources for ``moorage serve MODEL``, chosen from what the model needs and what the
+nodes have."""
 
 from __future__ import annotations
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 
-# Bytes per second of a slow download, for which the start timeout of a model from a hub allows
-# time.
+# Bytes per second of a slow download. The start timeout of a model from a hub allows for this rate.
 _DOWNLOAD = 20_000_000
 
 

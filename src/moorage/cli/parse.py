@@ -41,8 +41,8 @@ def environment(given: Sequence[str] | None, files: Sequence[str] | None) -> dic
     given.
 
     Lines have Docker's format: NAME=VALUE up to the end of the line, # before comments, and NAME
-    alone for the value in this environment, if there is one. Raises ``InvalidInput``, which names
-    the file and the line.
+    alone to copy the variable from this environment, if it is set. Raises ``InvalidInput``, which
+    names the file and the line.
     """
     if not given and not files:
         return None

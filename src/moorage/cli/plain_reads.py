@@ -2,8 +2,9 @@
 completion.
 
 Answers are decoded but not validated, because importing pydantic with the views' models takes more
-CPU than the rest of ``moorage ps``, and asyncio as much as h11. A caller that finds an unexpected
-answer falls back to the SDK's client, which reports the error.
+CPU than the rest of ``moorage ps``. Importing asyncio, which this module avoids, would take as much
+CPU as importing h11. A caller that finds an unexpected answer falls back to the SDK's client, which
+reports the error.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ class StageProgress:
 
 
 def _text(plain: str) -> Text:
-    """Text for the spinner, which would interpret a plain string as markup. Imported here because a
-    command's help needs no spinner."""
+    """Text for the spinner, which would interpret a plain string as markup. Imported here because
+    showing a command's help does not need it."""
     from rich.text import Text
 
     return Text(plain)

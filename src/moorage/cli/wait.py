@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 async def _first(states: AsyncGenerator[T], condition: Callable[[T], bool]) -> T:
-    # Imported here because a command's help needs no client.
+    # Imported here because showing a command's help does not need it.
     from moorage.sdk.waiting import first
 
     return await first(states, condition)
@@ -172,7 +172,7 @@ async def until_session(
 async def until_reloaded(
     client: Client, asked: Sequence[SessionView], *, clock: Clock, timeout_s: float | None
 ) -> list[SessionView]:
-    """Return the sessions once all kernels have ended their reload. Raises ``WaitTimeout``."""
+    """Return the sessions once all kernels have finished reloading. Raises ``WaitTimeout``."""
     from moorage.sdk.waiting import has_reloaded
 
     start = clock.monotonic()

@@ -1,7 +1,7 @@
 """Tar streams for ``moorage cp``: packs local files, unpacks untrusted streams.
 
 No entry of a stream, and no link from an earlier copy, leads outside the copy's target, and no
-stream fills the memory.
+stream can fill the memory.
 """
 
 from __future__ import annotations

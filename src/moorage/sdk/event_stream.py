@@ -23,7 +23,7 @@ _REOPEN_S = 0.5
 _LONGEST_REOPEN_S = 15.0
 # Streams that end earlier are cut by an intermediary, so the next one is not opened immediately.
 _SHORT_S = 2.0
-# Values that pause_s returns: without a stream; initially with one; and its maximum with one.
+# Pauses that pause_s returns: without a stream, at first with a stream, and at most with a stream.
 _POLL_S = 0.5
 _QUIET_S = 1.0
 _LONGEST_QUIET_S = 15.0

@@ -153,8 +153,8 @@ class LogReader:
             self._progress()
 
     async def _find_place(self) -> None:
-        """Find the place in a reading that does not follow: only at its end is it certain that the
-        last bytes seen are no longer stored."""
+        """Find the place in a reading that does not follow, because only the end of a reading shows
+        that the last bytes seen are no longer stored."""
         search = MarkSearch(self._seen.mark)
         whole = replace(self._query, tail=None, follow=False)
         async with aclosing(self._read(whole, None)) as pieces:  # type: ignore[type-var]

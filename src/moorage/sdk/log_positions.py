@@ -4,7 +4,7 @@ seen if an older manager or agent does not report numbers. Pure."""
 from __future__ import annotations
 
 _MARK_BYTES = 4096
-# A shorter end of the mark could also be the start of an unrelated log.
+# A shorter suffix of the mark could also be the start of an unrelated log.
 _SURE_BYTES = 16
 _NEWLINE = 0x0A
 
@@ -46,7 +46,7 @@ class MarkSearch:
         return self._overlap() if self._place is None else self._place
 
     def _overlap(self) -> int | None:
-        """The length of the longest end of the mark with which the log starts; the rest was rotated
+        """The length of the mark's longest suffix with which the log starts; the rest was rotated
         away."""
         for length in range(min(len(self._mark), len(self.head)), _SURE_BYTES - 1, -1):
             if self.head.startswith(self._mark[-length:]):

@@ -62,7 +62,7 @@ def blocking(
 def listed(
     method: Callable[Concatenate[R, P], PagedList[T]],
 ) -> Callable[Concatenate[SyncResource[R], P], SyncPagedList[T]]:
-    """``method`` as a blocking method, whose list a plain loop reads."""
+    """``method`` as a blocking method whose list can be read in a plain loop."""
 
     @functools.wraps(method)
     def call(self: SyncResource[R], /, *args: P.args, **options: P.kwargs) -> SyncPagedList[T]:

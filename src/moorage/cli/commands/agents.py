@@ -1,4 +1,4 @@
-"""``moorage agents``: the agents of the nodes, their resources, and which of them take new work."""
+"""``moorage agents``: the agents of the nodes, their resources, and which agents take new work."""
 
 from __future__ import annotations
 
@@ -334,8 +334,8 @@ def _device_usage(stats: DeviceStats | None, memory_bytes: int) -> tuple[str, st
 
 def agent_status(view: AgentView) -> str:
     """The status and whether the agent takes new work, such as ``ALIVE cordoned`` or ``ALIVE
-    not-ready``. ``SUSPECT held`` means that it does not become LOST, because too many agents in its
-    group are silent."""
+    not-ready``. ``SUSPECT held`` means that the agent is kept from becoming LOST, because too many
+    agents in its group are silent."""
     closed = {"cordon": "cordoned", "drain": "draining"}.get(
         view.cordon, "leaving" if view.draining else ""
     )
@@ -349,8 +349,8 @@ def manager_of(view: AgentView) -> str:
 
 
 def reach_of(view: AgentView) -> str:
-    """How proxies reach the kernels of an agent, why, and which proxies cannot reach its
-    address."""
+    """How proxies reach an agent's kernels, the reason for that choice, and the proxies that cannot
+    reach its address."""
     parts: list[str] = [view.reach]
     if view.reach_reason:
         parts.append(view.reach_reason)

@@ -252,7 +252,7 @@ def _signals_to_child() -> Iterator[list[subprocess.Popen[bytes]]]:
             child.send_signal(number)
 
     def ignore(*_: Any) -> None:
-        """Do nothing. The program would inherit SIG_IGN."""
+        """Do nothing. SIG_IGN is not used, because the program would inherit it."""
 
     handlers = {
         signal.SIGTERM: forward,

@@ -120,7 +120,7 @@ def describe(
 
 
 async def _idle(client: Client, found: Any) -> IdleView | None:
-    """The idle state of a running interactive session; None if the manager is of an earlier
+    """The idle state of a running interactive session; None if the manager is from an earlier
     release."""
     if not isinstance(found, SessionView) or found.status is not Status.RUNNING:
         return None
@@ -136,8 +136,7 @@ async def _idle(client: Client, found: Any) -> IdleView | None:
 
 
 async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
-    """Scaling decisions of an endpoint that scales automatically and is controlled by the
-    caller."""
+    """Scaling decisions of an endpoint that scales automatically, if the caller may read them."""
     scaled = (
         isinstance(found, EndpointView)
         and found.spec is not None
@@ -152,8 +151,8 @@ async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
 
 
 def _origin(view: SessionView) -> list[tuple[str, str]]:
-    """The template and pipeline from which the session was created, and its fields that the manager
-    does not know."""
+    """The template and pipeline from which the session was created, and those of its fields that
+    the manager does not know."""
     place = view.pipeline
     found = [("template", view.template or "")]
     found.append(("not known", view.needs_newer_manager))

@@ -17,7 +17,7 @@ from moorage.common.model.errors import InvalidInput
 if TYPE_CHECKING:
     from moorage.sdk import Client
 
-# Pause before the next stream after the manager has ended one.
+# Pause before the stream is reopened after the manager has ended it.
 REOPEN_S = 1.0
 
 

@@ -83,8 +83,8 @@ def open_app(
 
 
 def choose_app(apps: list[AppView], name: str | None, session: str) -> AppView:
-    """The app with this name, otherwise the only one. Raises ``NotFound``, or ``InvalidInput`` if
-    there are several."""
+    """The app with this name, or the only one if no name is given. Raises ``NotFound``, or
+    ``InvalidInput`` if there are several."""
     names = ", ".join(view.name for view in apps)
     if not apps:
         raise NotFound(

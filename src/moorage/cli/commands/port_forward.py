@@ -149,7 +149,7 @@ class PortForward:
         return int(self._server.sockets[0].getsockname()[1])
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # asyncio reports its connection task as failed when it is cancelled.
+        # asyncio would report its own connection task as failed when it is cancelled.
         task = spawn("port-forward.connection", self._connected(reader, writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)

@@ -198,8 +198,8 @@ def run(
 
 
 def _checked(given: dict[str, Any], how: _Following) -> dict[str, Any]:
-    """The session's options, checked against the way the session is followed. Raises
-    ``InvalidInput``."""
+    """The session's options. Raises ``InvalidInput`` if they conflict with the way the session is
+    followed."""
     if not how.wait and (how.stdin or how.remove):
         raise InvalidInput(
             f"{'--stdin' if how.stdin else '--rm'} needs this command to wait, so it cannot be "

@@ -283,7 +283,7 @@ def _spec(
     probe: str,
     fields: dict[str, Any],
 ) -> EndpointSpec:
-    """The endpoint's spec, with a guessed engine, name and path if none was given."""
+    """The endpoint's spec. An engine, name or path that was not given is guessed."""
     engine = engine or ("custom" if command else parse.guess_engine(model))
     if engine == "custom":
         fields |= {"model": model, "command": command, "probe": {"path": probe}}

@@ -39,8 +39,8 @@ _OPEN_ENDED = frozenset(
 
 @dataclass(frozen=True)
 class OperationPlan:
-    """A planned operation. ``arguments``: the operation's arguments. ``etag``: the ETag of the
-    resource that it changes, when the plan was made."""
+    """A planned operation. ``arguments``: the operation's arguments. ``etag``: the ETag that the
+    resource to be changed had when the plan was made."""
 
     id: str
     operation: str

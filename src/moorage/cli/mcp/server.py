@@ -139,7 +139,7 @@ class MoorageTools:
                 operation.method.upper(), operation, plan.arguments, headers=headers
             )
         except ApiError as error:
-            if error.status < 500:  # otherwise, it may have happened
+            if error.status < 500:  # otherwise, the write may have taken effect
                 self._book.give_back(plan)
             raise
 

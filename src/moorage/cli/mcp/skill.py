@@ -1,4 +1,4 @@
-"""Skill for coding agents: how to use the MCP server, with its tools. Pure."""
+"""Skill for coding agents: how to use the MCP server, and a list of its tools. Pure."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Pipe(Generic[T]):
         return item
 
     def close(self, *, broken: bool = False) -> None:
-        """Close the pipe. ``broken``: the writer was lost before its end."""
+        """Close the pipe. ``broken``: the writer was lost before it had finished."""
         if not self.closed:
             self.broken = broken
         self.closed = True

@@ -40,8 +40,8 @@ def _done(task: asyncio.Task[Any]) -> None:
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel the tasks and wait until each has ended. Exceptions raised on the way were logged
-    already."""
+    """Cancel the tasks and wait until each has ended. Exceptions that they raise have already been
+    logged."""
     alive = [t for t in tasks if t is not None]
     for task in alive:
         task.cancel()

@@ -33,8 +33,8 @@ class Sizes:
 
 
 def element_bytes(dtype: str) -> int:
-    """Bytes per element of the KV cache in this dtype; `--kv-cache-dtype auto` is the model's. vLLM
-    serves float32 as float16 on GPUs (`--dtype auto`); fp8 takes one byte."""
+    """Bytes per element of the KV cache in this dtype; `--kv-cache-dtype auto` means the model's
+    dtype. vLLM serves float32 as float16 on GPUs (`--dtype auto`); fp8 takes one byte."""
     return 1 if dtype.startswith("fp8") else min(2, DTYPE_BYTES.get(dtype, 2))
 
 
@@ -66,8 +66,8 @@ def weights_bytes(sizes: Sizes, tensor_parallel: int) -> int:
 
 
 def working_bytes(model: Architecture, gpu_memory: int, tensor_parallel: int) -> int:
-    """Memory in addition to weights and KV cache: the peak of activations that vLLM measures with
-    its largest batch.
+    """Memory in addition to weights and KV cache: the peak memory of activations, which vLLM
+    measures with its largest batch.
 
     The batch has 8192 tokens and 1024 sequences with 70 GiB of GPU memory or more, and 2048 and 256
     with less (vLLM's `get_batch_defaults` for its server). Each token takes its hidden state four

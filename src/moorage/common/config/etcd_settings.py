@@ -24,7 +24,7 @@ class EtcdSettings(BaseModel):
     """CA certificates for etcd's endpoints, in PEM. None means the system's."""
     certificate: Path | None = None
     """Client certificate in PEM, if etcd requires one. It must not name a user: an etcd with users
-    rejects certificates with a common name at its gateway, which is used here."""
+    rejects certificates with a common name at its gateway, which Moorage uses."""
     key: Path | None = None
     """Key of ``certificate``, in PEM."""
     prefix: Annotated[str, Field(pattern=r"^/([A-Za-z0-9._-]+/)+$")] = "/moorage/"

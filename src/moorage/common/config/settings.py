@@ -231,8 +231,8 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     lost_grace_s: Annotated[float, Field(gt=0)] = 120
     """How long the leader must see an agent SUSPECT before the agent is LOST and its kernels are
     unreachable. Runtimes whose kernels outlive their agent announce a longer time. An agent notices
-    after nine seconds that its manager is frozen; this time plus the time to SUSPECT must be well
-    above that."""
+    after nine seconds that its manager is frozen; this setting plus the time to SUSPECT must be
+    well above that."""
     lost_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of a resource group's agents that may be silent simultaneously. While more are silent,
     none of them becomes LOST, and an alarm is raised. 1 means no limit."""

@@ -86,8 +86,8 @@ class HeappeSettings(BaseModel):
     """Seconds without a request or a health check after which a serving job ends itself. 0 means
     never."""
     heappe_unreachable_timeout_s: Annotated[float, Field(ge=0, le=604_800)] = 1800
-    """How long a job is kept while its engine cannot be reached through the site and its walltime
-    lasts. Choose a longer time than a login node takes to restart. After that, the job is replaced.
+    """How long a job is kept, within its walltime, while its engine cannot be reached through the
+    site. Choose a longer time than a login node takes to restart. After that, the job is replaced.
     A job also waits this long to be submitted while the site does not respond."""
 
 

@@ -41,7 +41,7 @@ class DialoutConnection(asyncio.Protocol):
         self.peer = ""
         self.is_writable = True
         self.has_hello = False
-        self.why = ""  # it was ended here
+        self.why = ""  # why this side ended it
         self._decoder = frames.FrameDecoder()
         self._streams: dict[int, StreamTransport] = {}
 
@@ -50,13 +50,14 @@ class DialoutConnection(asyncio.Protocol):
             int, tuple[Factory, asyncio.Future[tuple[StreamTransport, asyncio.Protocol]]]
         ] = {}
         self._asked: set[int] = set()
-        self._lingering: set[int] = set()  # ended here, and possibly not there
+        self._lingering: set[int] = set()  # ended on this side, but possibly not on the peer's
         self._waiting: dict[StreamTransport, None] = {}  # waiting to write, in order
         self._newest = 0
         self._silent_ticks = 0
 
     def name_peer(self, peer: str) -> None:
-        """The connection is established to ``peer``, the name of its streams' other end."""
+        """Set the name of the peer to which the connection is established. Its streams report it as
+        their other end."""
         self.peer = peer
 
     @property
@@ -87,7 +88,7 @@ class DialoutConnection(asyncio.Protocol):
                 self.send(frames.frame(frames.RESET, number))
                 self._lingering.add(number)
             elif not opened.cancelled() and opened.exception() is None:
-                opened.result()[0].abort()  # it was opened, but its caller has just left
+                opened.result()[0].abort()  # the stream was opened just as its caller left
 
             raise
 
@@ -202,7 +203,7 @@ class DialoutConnection(asyncio.Protocol):
             self.end(f"it sent {error}")
 
     def eof_received(self) -> None:
-        """Close at the end of the data. The connection ends in both directions."""
+        """Close the connection in both directions when the peer's data ends."""
 
     def _receive(self, kind: int, number: int, payload: bytes) -> None:
         if not self.has_hello and kind not in (frames.HELLO, frames.RESET):
@@ -255,7 +256,7 @@ class DialoutConnection(asyncio.Protocol):
     def _receive_opened(self, number: int) -> None:
         factory, opened = self._wanted.pop(number, (None, None))
         if factory is None or opened is None:
-            return  # cancelled here: a RESET is on its way
+            return  # cancelled on this side: a RESET is on its way
 
         protocol = factory()
         stream = self._streams[number] = StreamTransport(self, number, protocol, self.peer)

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from moorage.common.dialout import frames
 
-# Bytes buffered by a stream at which it pauses its writer, and below which the writer may continue.
+# A stream that has buffered more than the first number of bytes pauses its writer. The writer
+# continues once the buffer has shrunk to the second.
 _HIGH = 64 * 1024
 _LOW = 16 * 1024
 
@@ -197,7 +198,7 @@ class StreamTransport(asyncio.Transport):
             self.send_all()
 
     def receive(self, data: bytes) -> None:
-        """Receive data. Raises ``BadFrame`` if it is more than was allowed."""
+        """Receive data. Raises ``BadFrame`` if the peer sent more than it was granted."""
         self._window -= len(data)
         if self._window < 0 or self._peer_ended:
             raise frames.BadFrame("more data than was allowed")

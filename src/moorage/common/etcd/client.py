@@ -17,7 +17,8 @@ import aiohttp
 from moorage.common.etcd import wire
 from moorage.common.etcd.access import EtcdAccess, EtcdError, EtcdUnavailable
 
-# A member that has lost its leader answers after 7 s; a member with the new leader, after 1 s.
+# A member that has lost its leader answers after 7 s, and one that follows the new leader after 1
+# s.
 ATTEMPT_S = 2.0
 CALL_S = 8.0
 # A watch sends nothing while nothing changes, and neither does a broken connection. The prefix is
@@ -52,8 +53,8 @@ class EtcdClient:
         await self._session.close()
 
     async def authenticate(self) -> None:
-        """Get a token from every endpoint. Otherwise the first call requests it, which needs a
-        quorum."""
+        """Get a token from every endpoint in advance. Otherwise, the first call to an endpoint
+        requests the token, which needs a quorum."""
         for endpoint in tuple(self._endpoints):
             try:
                 await self._headers(endpoint)

@@ -1,6 +1,6 @@
 """Registration of a daemon in etcd, under a lease that it keeps alive.
 
-A key lives as long as its daemon plus ``LEASE_S``. While etcd is unavailable, nothing else changes
+A key outlives its daemon by at most ``LEASE_S``. While etcd is unavailable, nothing else changes
 for the daemon. Afterwards, a lost lease is replaced, and so is a key that was deleted or changed
 from outside.
 """
@@ -82,7 +82,7 @@ class EtcdRegistration:
 
         value = json.dumps(self._describe(), sort_keys=True)
         if value != self._written:
-            # until it has succeeded, because any earlier write may still be applied
+            # unknown until the write has succeeded, because an earlier write may still be applied
             self._written = ""
             await self._client.put(self._key, value, self._lease)
             self._written = value

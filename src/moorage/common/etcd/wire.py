@@ -93,5 +93,6 @@ def is_change(message: Mapping[str, Any]) -> bool:
 
 
 def is_canceled(message: Mapping[str, Any]) -> bool:
-    """Whether the watch has ended: its start was compacted, or access to it was revoked."""
+    """Whether the watch has ended: its start revision was compacted, or access to it was
+    revoked."""
     return bool(message.get("result", {}).get("canceled")) or "error" in message

@@ -32,7 +32,8 @@ _SINGLE = frozenset(
         b"x-forwarded-proto",
     }
 )
-# Programs behind CGI-like gateways read X_Api_Key as X-Api-Key. These names have a meaning here.
+# Programs behind CGI-like gateways read X_Api_Key as X-Api-Key. Moorage acts on headers with these
+# names.
 _WITHOUT_TWIN = _SINGLE | {
     b"connection",
     b"cookie",

@@ -12,7 +12,7 @@ from moorage.common.model.errors import ConfigError
 AUTHORITY, CERTIFICATE, KEY = (
     Path("tls") / name for name in ("ca.pem", "server.pem", "server-key.pem")
 )
-"""Their paths within a state directory."""
+"""Paths of the three files within a state directory."""
 
 
 def client_ca_file(mode: Literal["off", "ca"], home: Path) -> str:

@@ -35,7 +35,7 @@ class ConnectionLimits:
     head. ``idle_s``: between two requests. ``body_s`` and ``body_bytes_per_s``: a body may take
     ``body_s`` plus a second for each ``body_bytes_per_s`` bytes. ``unread_s``: how long a client
     may accept no data; 0 means no limit. ``max_url`` and ``max_header`` must differ, because
-    aiohttp's error reveals only by the value which of them was exceeded.
+    aiohttp's error identifies the exceeded limit only by its value.
     """
 
     head_s: float = 15.0

@@ -108,8 +108,8 @@ def pem_fingerprint(authority: str) -> bytes:
 
 
 def issuer_first(authorities: list[str], certificate: str) -> list[str]:
-    """Put the CA certificate that issued ``certificate`` first, all in PEM. The order is unchanged
-    if none of them did."""
+    """Move the CA certificate that issued ``certificate`` to the front, all in PEM. If none of them
+    issued it, the order is unchanged."""
 
     def has_issued(authority: str) -> bool:
         try:

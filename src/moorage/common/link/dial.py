@@ -38,12 +38,13 @@ log = structlog.get_logger("moorage.link")
 
 LinkTls = Literal["auto", "on", "off"]
 MAINTENANCE_S = 600.0
-# Exceptions from a call that has ended: InvalidStateError if it ended before it was used again.
+# Exceptions from a call that has ended. InvalidStateError is raised if the call had ended before it
+# was used again.
 BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 REVOKED = ("moorage-revoked", "1")
 """Trailing metadata of a manager's refusal: the caller was revoked, not just unknown."""
 _RENEW_TIMEOUT_S = 10.0
-# Long enough for a busy manager, too: a peer that is not admitted has no link.
+# Long enough even for a busy manager, because a peer that is not admitted has no link.
 _ADMIT_TIMEOUT_S = 30.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
@@ -61,9 +62,9 @@ class Dialer:
 
     ``identity`` is the identity file of this process; None means that it has not joined and
     connects without TLS. The file is read for each channel, because the identity may have been
-    renewed. ``installation``: the only one whose managers are dialed without TLS; None means any.
-    ``home``: the state directory that managers on this host must have to be dialed without TLS;
-    None means that any listener is dialed.
+    renewed. ``installation``: the only installation whose managers are dialed without TLS; None
+    means any. ``home``: the state directory that managers on this host must have to be dialed
+    without TLS; None means that any listener is dialed.
     """
 
     def __init__(
@@ -254,7 +255,7 @@ class Dialer:
 
         if await self.renew(now=reply.renew) and reply.renew:
             with contextlib.suppress(grpc.aio.AioRpcError, ConfigError):
-                await self._say_hello()  # shows that the certificate has arrived
+                await self._say_hello()  # shows the manager that the certificate has arrived
             raise_if_cancelled()
 
     async def _say_hello(self) -> peers_pb2.HelloReply:
@@ -339,7 +340,7 @@ class Dialer:
         return identity
 
     def explain(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Explain an error caused by the way in which this process connects; None for any other
+        """Explain an error that is caused by how this process connects. Returns None for any other
         error."""
         details = error.details() or ""
         if error.code() in _REFUSED:
@@ -416,8 +417,8 @@ def dialer_for(
     clock: Clock,
 ) -> Dialer:
     """Return this process's dialer. ``targets``: addresses of managers, separated by commas. Raises
-    ``ConfigError`` if it would send secrets in clear text. On this host they go over the socket of
-    a manager with the state directory ``manager_home``; None means ``home``."""
+    ``ConfigError`` if it would send secrets in clear text. On this host, secrets go over the socket
+    of a manager with the state directory ``manager_home``; None means ``home``."""
     file = identity_file(home, kind, name)
     installation = installation_file(home, kind, name)
     if link_tls == "off":

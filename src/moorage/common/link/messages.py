@@ -53,7 +53,7 @@ class AgentInfo:
     """Identity and inventory of an agent; part of every full report.
 
     ``identity`` is random and belongs to the state directory: the same ``agent_id`` with another
-    identity is a different agent. "" for none. ``max_kernels``: limit on concurrent kernels; None
+    identity is a different agent. "" means none. ``max_kernels``: limit on concurrent kernels; None
     means unlimited. A share of a device is a multiple of ``share_quantum`` and at least
     ``share_minimum``, both in 1/1000. ``lease_runtimes``: the runtimes whose kernels end by their
     lease, even if the agent is dead.
@@ -296,11 +296,11 @@ class RequestLimits:
 class ModelRoute:
     """One served model. Without targets it is known but not loaded: clients get 503, never 404.
 
-    Keys of ``project`` ("" for any) see it, and those of the projects in ``shared_with`` ("*" for
-    all). ``status``: the served state, "" if unknown. ``expected_s``: time from a replica's start
-    until it is ready; 0 if unknown. ``ready_at``: when the next starting replica is expected to be
-    ready, in Unix seconds; 0 if unknown or if none is starting. ``max_model_len``: maximum number
-    of tokens of a prompt and its answer, on any replica; 0 if unknown.
+    Keys of ``project`` ("" for any) and of the projects in ``shared_with`` ("*" for all) see it.
+    ``status``: the served state, "" if unknown. ``expected_s``: time from a replica's start until
+    it is ready; 0 if unknown. ``ready_at``: when the next starting replica is expected to be ready,
+    in Unix seconds; 0 if unknown or if none is starting. ``max_model_len``: maximum number of
+    tokens of a prompt and its answer, on any replica; 0 if unknown.
     """
 
     name: str
@@ -416,8 +416,8 @@ class RouteTable:
     With ``base``, it contains only additions and changes since that generation's table, and
     removals: names of models, digests of keys and access tokens, and apps as ``session id/app``.
 
-    ``revoked_agents``: their peer ids. They belong to the credentials: open connections to these
-    agents end.
+    ``revoked_agents``: peer ids of revoked agents. They are part of the credentials, and open
+    connections to these agents are closed.
     """
 
     generation: int

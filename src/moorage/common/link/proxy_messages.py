@@ -28,7 +28,7 @@ class ModelLoad:
     in_flight: int = 0  # sent to a replica
     waiting: int = 0  # held by the proxy: no replica is ready, or all are full
     requests: int = 0  # counter since the start of the proxy process, never reset
-    # since the last request started or ended, when the message is sent; 0 while in_flight or
+    # from the last start or end of a request until the message is sent; 0 while in_flight or
     # waiting
     idle_s: float = 0.0
     # p90 over the last minute's requests; None if there were none
@@ -40,7 +40,7 @@ class ModelLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """Proxy → manager. ``incarnation``: random per start of the proxy process.
+    """Proxy → manager. ``incarnation``: a random value, new at each start of the proxy process.
     ``routes_generation``: generation of the table that the proxy used when it made this report.
     ``whole``: the report contains all models with a request since the proxy's start, as the first
     report on each stream does; otherwise it contains only those that changed since the last report.

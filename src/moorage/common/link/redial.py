@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 # Delay before dialing a manager that has not been tried since the last success; half of this on
 # average. A manager with a large fleet requests less frequent reports, so the report interval
-# reveals the size of the fleet, and a fraction of it is then used. If a manager with 3,333 of
-# 10,000 agents fails, its agents reach the others within 5 s.
+# reveals the size of the fleet, and the delay is then a fraction of that interval. If a manager
+# with 3,333 of 10,000 agents fails, its agents reach the others within 5 s.
 SPREAD_S = 0.1
 SPREAD_PART = 0.2
 LONGEST_SPREAD_S = 30.0

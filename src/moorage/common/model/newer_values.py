@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError, ValidationInfo, ValidatorFuncti
 M = TypeVar("M", bound=BaseModel)
 
 NEEDS = "needs a newer manager"
-# Validation context that accepts the known part of values that have a newer release's fields, as
-# clients do.
+# Validation context in which a value with fields of a newer release is accepted without them, as
+# clients accept it.
 KNOWN_FIELDS = {"known_fields": True}
 # Maximum length of the text that names the unknown parts.
 _LONGEST = 300

@@ -2,7 +2,7 @@
 blocks.
 
 By default, glibc returns it to the system immediately, and each block then causes page faults,
-which take longer than its encryption.
+which take longer than encrypting the block.
 """
 
 from __future__ import annotations

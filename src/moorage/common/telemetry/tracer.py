@@ -1,8 +1,8 @@
 """Tracer: samples traces, and passes their spans to the exporter, which sends them from a separate
 thread.
 
-The SDK's exporter and bounded queue are used, but not its tracer, because spans are created from
-known data, most of them afterwards, and with our own ids (decision 51).
+The SDK's exporter and bounded queue are used, but not its tracer, because spans are created with
+our own ids from known data, most of them after the fact (decision 51).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moorage.common.telemetry.spans import Sampler, Span, SpanContext, is_sample
 if TYPE_CHECKING:
     from moorage.common.telemetry.otlp import SpanQueue
 
-# How long a process that ends waits for its last spans to be sent.
+# How long a process waits on exit for its last spans to be sent.
 CLOSE_S = 3.0
 
 log = structlog.get_logger("moorage.telemetry")

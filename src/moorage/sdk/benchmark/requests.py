@@ -19,7 +19,7 @@ Api = Literal["chat", "completions"]
 _PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 
 
-# Characters of a server's error message for a failed request.
+# How many characters of a server's error message are kept for a failed request.
 _MOST_WORDS = 200
 
 

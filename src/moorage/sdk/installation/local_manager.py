@@ -90,9 +90,9 @@ def http_url(url: str, home: Path) -> str:
 
 
 def keep_socket(env: Mapping[str, str], used_url: str) -> None:
-    """Write the Unix socket into the context in use if that has the plain address of the same
-    manager, which has accepted its key. The context also works unchanged, so a write error is
-    ignored."""
+    """Write the Unix socket into the context in use if the context has the plain address of the
+    same manager. That manager has accepted the context's key. The context would also work
+    unchanged, so a write error is ignored."""
     home = state_directory(env)
     try:
         name = current_context(env)
