@@ -1,8 +1,8 @@
 """Shell completion of names, mostly of the manager's objects. It prints nothing if the manager is
 slow.
 
-A command completes the names of its own noun with ``names_of``. This module has the names that
-several commands take, and those that do not come from a plain list.
+A command completes the names of its own noun with ``names_of``. This module completes the names
+that several commands take, and those that do not come from a plain list.
 """
 
 from __future__ import annotations

@@ -161,8 +161,7 @@ class Cli:
 
     def read_lists(self, *lists: tuple[str, Mapping[str, str | None]]) -> list[Any]:
         """The items of REST API lists, with their fields as attributes, read quickly and without
-        validation. Raises ``plain_reads.FAILURES``, even in cases in which the SDK's client may
-        succeed."""
+        validation. Raises ``plain_reads.FAILURES``, even where the SDK's client might succeed."""
         from moorage.cli.plain_reads import read_lists
 
         names = ("url", "key_file", "ca_file")

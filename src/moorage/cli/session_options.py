@@ -177,10 +177,10 @@ def placement_fields(
 def session_spec(
     kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]
 ) -> SessionSpec:
-    """The spec for the shared options in ``given``, by parameter name, and the command's ``own``
-    fields.
+    """The spec built from the shared options in ``given``, by parameter name, and the command's
+    ``own`` fields.
 
-    None means not given. Raises ``InvalidInput`` or ``ValidationError``.
+    None means that an option was not given. Raises ``InvalidInput`` or ``ValidationError``.
     """
     fixed = {"type": kind, "engine": "custom", "command": given["command"] or []}
     from moorage.common.model.spec import SessionSpec

@@ -132,9 +132,9 @@ def parts_of(name: str, top: str) -> tuple[str, ...]:
 def stays_inside(parts: tuple[str, ...], target: str) -> bool:
     """Return whether the link at ``parts`` below the copy points inside the copy.
 
-    Two dots are allowed only at the beginning of the target. There they leave real directories,
-    because nothing is below a link. After a name, they would leave that name's target, which may be
-    a link, now or after another copy.
+    Two dots are allowed only at the beginning of the target. There they lead out of real
+    directories, because no entry is below a link. After a name, they would lead out of whatever has
+    that name, which may be a link, now or after another copy.
     """
     if target.startswith("/") or "\0" in target or not parts or not target:
         return False

@@ -2,8 +2,8 @@
 conditions.
 
 The manager's event stream signals when to read again. Without it, for example behind a proxy that
-refuses streams or while the manager restarts, reads are repeated at intervals. So a wait without
-any event ends correctly, only later.
+refuses streams or while the manager restarts, reads are repeated at intervals. A wait that gets no
+events therefore still ends correctly, but later.
 """
 
 from __future__ import annotations

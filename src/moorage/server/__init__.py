@@ -4,8 +4,8 @@ import sys
 
 
 def _import_structlog() -> None:
-    """Import structlog without rich. It imports rich for tracebacks, which we do not print because
-    they hold secrets.
+    """Import structlog without rich. structlog imports rich for tracebacks, which we do not print
+    because they hold secrets.
 
     This saves a tenth of a daemon's start and 8 MB of its memory.
     """

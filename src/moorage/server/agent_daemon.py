@@ -1,8 +1,8 @@
 """Agent daemon: the process that ``moorage agent`` replaces itself with, without the command line.
 
-An agent stays in memory on every node for months, and the command line with its table renderer,
-together with pydantic, would take half of its memory. So the command reads and validates the
-settings, passes them on in memory, and executes this module, which imports neither.
+An agent stays in memory on every node for months, and the command line, its table renderer and
+pydantic would take half of its memory. So the command reads and validates the settings, passes them
+on in memory, and executes this module, which imports neither.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from moorage.common.model.extras import explain_import_error
 log = structlog.get_logger("moorage.process")
 
 # Read when gRPC is first imported. Without this setting, gRPC would log errors that our own log
-# lines report.
+# lines already report.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 

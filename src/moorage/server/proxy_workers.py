@@ -33,7 +33,8 @@ from moorage.server.process import shutdown_event
 
 log = structlog.get_logger("moorage.proxy")
 
-# How long a worker may take to start, and to end beyond its requests' time limit.
+# How long a worker may take to start, and how long it may take to end after its requests' time
+# limit.
 _START_S = 60.0
 _END_S = 10.0
 # Pauses before a worker that ended unexpectedly is restarted.

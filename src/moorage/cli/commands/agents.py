@@ -137,7 +137,7 @@ def drain(
     """Empty an agent: place nothing new, and replace its replicas elsewhere. For administrators.
 
     A replica is stopped once its replacement is ready. Other sessions run until they end, or until
-    --deadline: then they are stopped, or requeued if they are batch sessions with `retries`.
+    --deadline. Then they are stopped, or requeued if they are batch sessions with `retries`.
     `moorage agents` shows how many kernels are left.
 
     \b

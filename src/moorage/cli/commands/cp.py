@@ -180,7 +180,7 @@ def remote_path(text: str) -> tuple[str, str] | None:
     return None if not colon or not session or text[0] in "./~" else (session, path)
 
 
-# Called with the number of bytes just copied. A negative number is the total.
+# Called with the number of bytes just copied. A negative number announces the total.
 Report = Callable[[int], None]
 
 

@@ -29,7 +29,7 @@ _NAMES = {
 
 @list_command(limits)
 def list_limits(cli: Cli) -> None:
-    """List limits with their use: in the last 60 seconds, and at this moment."""
+    """List limits, and how much of each is in use: in the last 60 seconds, and at this moment."""
     found = cli.run(lambda client: client.limits.list())
     if cli.json:
         cli.print_json({"limits": found})

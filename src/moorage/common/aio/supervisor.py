@@ -120,8 +120,8 @@ class SupervisedTask:
 
                 raise EndedUnexpectedly("the task has returned")
             except BaseException as error:
-                # Exceptions during a requested cancellation are failures of the cleanup: the task
-                # must end.
+                # An exception during a requested cancellation is a failure of the cleanup. The task
+                # must end all the same.
                 if cancel_requested() or isinstance(
                     error, KeyboardInterrupt | SystemExit | GeneratorExit
                 ):

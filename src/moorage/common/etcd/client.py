@@ -17,8 +17,8 @@ import aiohttp
 from moorage.common.etcd import wire
 from moorage.common.etcd.access import EtcdAccess, EtcdError, EtcdUnavailable
 
-# A member that has lost its leader answers after 7 s, and one that follows the new leader after 1
-# s.
+# A member that has lost its leader takes 7 s to answer; a member that follows the new leader takes
+# 1 s.
 ATTEMPT_S = 2.0
 CALL_S = 8.0
 # A watch sends nothing while nothing changes, and neither does a broken connection. The prefix is
@@ -62,9 +62,10 @@ class EtcdClient:
                 raise EtcdUnavailable(f"{endpoint}: {error}") from error
 
     async def health(self) -> dict[str, str]:
-        """For each endpoint, explain why it is not healthy; "" if it is. This needs no user.
+        """For each endpoint, explain why it is not healthy; "" if it is. The check needs no etcd
+        user.
 
-        An endpoint is not healthy without a quorum, or while an alarm is raised."""
+        An endpoint is not healthy if it has no quorum or an alarm is raised."""
         found = await asyncio.gather(
             *(self._health(endpoint) for endpoint in self.access.endpoints)
         )

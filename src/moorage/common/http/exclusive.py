@@ -39,7 +39,7 @@ class ExclusiveConnector(aiohttp.TCPConnector):
 
 async def read_some(body: StreamReader) -> bytes:
     """Read the next piece of a response, b"" at its end. Raises ``aiohttp.ClientError`` for a
-    broken response, even if the error lies behind its end; aiohttp itself would return the last
+    broken response, even if the error occurred after its end. aiohttp itself would return the last
     piece as if it were valid."""
     piece = await body.readany()
     if body.is_eof() and (error := body.exception()) is not None:

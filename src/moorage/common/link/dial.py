@@ -197,10 +197,10 @@ class Dialer:
         return reply.version, reply.now_ms / 1000 - (sent_at + received_at) / 2
 
     async def find_better(self, timeout_s: float) -> bool:
-        """Ask the other managers whether they can reach their database, and dial the first one that
-        can next.
+        """Ask the other managers whether they can reach their database, and choose the first one
+        that can as the next to dial.
 
-        Returns False if there is none."""
+        Returns False if none can."""
         for target in self.redial.others:
             if await self.prefer(target, timeout_s):
                 return True

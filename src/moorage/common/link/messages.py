@@ -133,8 +133,9 @@ class Report:
     newest generation of orders that it has applied, 0 if none yet. ``stream`` exceeds the number of
     every earlier stream of the agent, across restarts and managers: a report with a smaller one is
     late (0 if unnumbered). ``newest_generation`` is the newest generation that the agent has ever
-    applied, across restarts: it refuses older orders, and the manager continues above it.
-    ``sent_at``: requests a ``Contact`` with this value once the report is stored (0 for none).
+    applied, across restarts: the agent refuses older orders, and the manager continues with higher
+    generations. ``sent_at``: requests a ``Contact`` with this value once the report is stored (0
+    for none).
     """
 
     info: AgentInfo
@@ -205,8 +206,8 @@ class FullReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """Manager → agent: the report with this ``sent_at`` is stored. Leases of kernels count from
-    that time."""
+    """Manager → agent: the report with this ``sent_at`` is stored. Kernel leases run from that
+    time."""
 
     sent_at: int
 

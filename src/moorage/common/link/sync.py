@@ -221,6 +221,6 @@ def _order_contents(kernel_ids: Iterable[KernelId]) -> Iterable[tuple[str, bytes
     """Content of an order.
 
     The kernel's id represents its specification, which never changes except for the reload
-    generation; a delta with a new one cannot be lost without losing the stream. The suffix is part
-    of the protocol."""
+    generation. If a delta with a new reload generation is lost, the next delta has the wrong base,
+    and full orders are requested. The suffix is part of the protocol."""
     return ((k, f"{k}\0''".encode()) for k in kernel_ids)

@@ -19,9 +19,9 @@ class Condition(View):
     text: str
 
 
-# Basis of an estimate: capacity that is available now; capacity reserved for the session; known end
-# times of other sessions, some of which are ahead of it; the start time that its user set, or the
-# end of its retry backoff; the known end times of the sessions that it depends on.
+# Basis of an estimate: capacity that is available now; capacity reserved for the session; the known
+# end times of running sessions, with other sessions placed first; the start time that its user set,
+# or the end of its retry backoff; the known end times of the sessions that it depends on.
 StartKind = Literal["capacity-now", "reserved", "earliest", "begin-time", "dependency"]
 
 

@@ -50,8 +50,8 @@ class Agents(Resource):
 
     async def forget(self, agent_id: str, *, destroyed: bool = False) -> ForgottenAgent:
         """Forget an agent that is SUSPECT or LOST. ``destroyed``: its node is gone for good, so its
-        kernels have ended; otherwise, it must not have any. Returns its last state and what was
-        released."""
+        kernels have ended; otherwise, the agent must not have any kernels. Returns its last state
+        and what was released."""
         query = {"destroyed": "true"} if destroyed else None
         return await self._call(
             ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}", query=query

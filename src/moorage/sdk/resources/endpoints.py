@@ -70,7 +70,7 @@ class Endpoints(Resource):
         )
 
     def scaling_decisions(self, name: str) -> PagedList[ScalingDecision]:
-        """The latest ones, newest first."""
+        """The latest scaling decisions, newest first."""
         path = f"/v1/endpoints/{segment(name)}/decisions"
         return self._list(ScalingDecision, path, is_paged=False)
 

@@ -26,9 +26,9 @@ class Pipelines(Resource):
         force: bool = False,
         idempotency_key: str | None = None,
     ) -> PipelineView:
-        """Create all of its sessions, or none. ``dry_run``: only validate the pipeline. ``force``:
-        run every step, even if an earlier result could be reused. ``idempotency_key``: any unique
-        text, like a UUID, which makes the call safe to repeat."""
+        """Create all sessions of a pipeline, or none. ``dry_run``: only validate the pipeline.
+        ``force``: run every step, even if an earlier result could be reused. ``idempotency_key``:
+        any unique text, like a UUID, which makes the call safe to repeat."""
         query = {"dry_run": "true" if dry_run else None, "force": "true" if force else None}
         return await self._call(
             PipelineView,

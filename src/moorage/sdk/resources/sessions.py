@@ -138,8 +138,9 @@ class Sessions(Resource):
         return await self._call(StoppedSessions, "POST", "/v1/sessions/stop", query={"user": user})
 
     async def reload(self, ref: str) -> SessionView:
-        """Ask its program to reload its settings. Returns once the request is stored. Each kernel's
-        ``reload`` shows when it is acknowledged, and ``wait_reloaded`` waits for that."""
+        """Ask the session's program to reload its settings. Returns once the request is stored.
+        Each kernel's ``reload`` shows when it is acknowledged, and ``wait_reloaded`` waits for
+        that."""
         return await self._call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/reload")
 
     async def idle(self, ref: str) -> IdleView:

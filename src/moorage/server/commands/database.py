@@ -427,9 +427,9 @@ def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
 
 @asynccontextmanager
 async def database_of(boot: Bootstrap, *, stopped: bool = False) -> AsyncIterator[str]:
-    """The configured DSN, or that of the embedded Postgres, which a manager is running or which is
-    started for the duration of the context. ``stopped``: raise ``Conflict`` if a manager runs
-    it."""
+    """The configured DSN, or that of the embedded Postgres. Unless a manager is running the
+    embedded Postgres, it is started for the duration of the context. ``stopped``: raise
+    ``Conflict`` if a manager is running it."""
     from moorage.manager.postgres import EmbeddedPostgres, running_dsn
 
     settings = boot.loaded.settings.manager

@@ -141,7 +141,7 @@ class SimulatedAgent:
         return True
 
     def report(self, whole: bool = True) -> Report | ReportDelta:
-        """The full state, or the changes since the last report, which may be lost."""
+        """The full state, or the changes since the last report. A report of changes may be lost."""
         context = self._context
         context.statistics.reports += 1
         changed = self._unreported

@@ -173,7 +173,8 @@ def _runs_of(item: Pending, runs: Mapping[KernelId, RunView]) -> list[RunView]:
 
 
 def _arrival(item: Pending, at: int, attempts: list[list[RunView]], cut_short: bool) -> Arrival:
-    """An arrival. ``attempts``: the runs of each; only the last may have run to its end."""
+    """An arrival. ``attempts``: the runs of each attempt; only the last attempt may have run to its
+    end."""
     spans = [_span(own) for own in attempts if own]
     return Arrival(
         item,
@@ -284,7 +285,7 @@ def _last_end(arrivals: list[Arrival], runs: Iterable[RunView], end: int) -> int
 
 
 def _same_limits(before: tuple[Quota, ...], after: tuple[Quota, ...]) -> bool:
-    """Whether they differ only in this resource group's usage, if at all."""
+    """Whether the two differ at most in this resource group's usage."""
     return [replace(quota, used={}, running=0) for quota in before] == [
         replace(quota, used={}, running=0) for quota in after
     ]

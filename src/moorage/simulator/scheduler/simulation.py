@@ -190,8 +190,8 @@ def _capacity(trace: Trace) -> tuple[int, int]:
 
 
 def _amount(allocations: Sequence[Allocation], slot: str) -> int:
-    """The amount of ``slot``. Requests use 1/1000 shares of a device family, allocations its
-    devices."""
+    """The amount of ``slot``. Requests count a device family in 1/1000 shares, and allocations
+    count its devices."""
     family = (
         slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX if slot.endswith(SHARES_SUFFIX) else slot
     )

@@ -29,7 +29,7 @@ class ScheduleStatistics:
     bypasses: float
     max_bypasses: int  # the largest such number for one session
     fairness: float  # Jain's index over the users' run times as shares of the time since arrival
-    makespan: float  # from the first arrival to the last end
+    makespan: float  # from the first arrival until the last session ended
     unstarted: int
     preemptions: int = 0
 
