@@ -30,8 +30,8 @@ def add_commands(commands: Mapping[str, tuple[str, ...]]) -> None:
     """Add commands and groups to the root, each with its line in ``moorage --help`` and the modules
     that register it.
 
-    A command's modules are imported only when it runs, because a single command needs a fraction of
-    all imports.
+    A command's modules are imported only when it runs, because a single command needs only a
+    fraction of all imports.
     """
     for name, (help, *modules) in commands.items():
         _MODULES[name] = tuple(modules)

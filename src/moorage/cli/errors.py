@@ -1,4 +1,4 @@
-"""Errors of commands: their exit codes, and their reports as one line on stderr with the next
+"""Errors of commands: their exit codes, and the line on stderr that reports each with its next
 step."""
 
 from __future__ import annotations

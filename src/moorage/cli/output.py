@@ -75,7 +75,7 @@ class PlainLog:
 
 
 class LogWriter:
-    """A writer for the pieces of a log to a stream, through ``PlainLog`` if the stream is a
+    """A writer that passes the pieces of a log to a stream, through ``PlainLog`` if the stream is a
     terminal and not ``raw``."""
 
     def __init__(self, stream: TextIO, *, raw: bool = False) -> None:

@@ -1,8 +1,7 @@
 """Options and arguments whose plain values need no conversion.
 
-typer passes every value through a pydantic adapter, even one that is missing and a string that
-stays a string. Importing pydantic and building the adapters takes a third of a short command's CPU
-time.
+typer passes every value through a pydantic adapter, even a missing value, and a string that stays a
+string. Importing pydantic and building the adapters takes a third of a short command's CPU time.
 """
 
 from __future__ import annotations

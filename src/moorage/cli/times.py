@@ -28,7 +28,7 @@ def future(text: str, now: datetime, option: str) -> datetime:
 
 def past(text: str, now: datetime, option: str) -> datetime:
     """Parse a past duration (``10m`` ago), a time today (``13:00``), or a date and time, which is
-    local without an offset.
+    local time if it has no offset.
 
     Raises ``InvalidInput``, which names the option and the text.
     """

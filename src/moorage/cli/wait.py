@@ -80,7 +80,7 @@ async def until_ready(
     timeout_s: float | None,
 ) -> EndpointView | ReplicaView:
     """Return the endpoint as soon as all its replicas are ready, or as many as there is currently
-    room for, or return the first replica that failed.
+    room for. If a replica fails first, return that replica.
 
     Raises ``WaitTimeout``, and ``Conflict`` if the endpoint is deleted during the wait.
     """

@@ -176,8 +176,8 @@ class _HeaderGuard:
 def unpack(
     source: IO[bytes], into: Path, top: str, report: Report, *, limits: ArchiveLimits
 ) -> CopyStats:
-    """Unpack a stream into ``into``, which must not exist and whose parent only this process writes
-    to.
+    """Unpack a stream into ``into``. It must not exist, and only this process may write to its
+    parent.
 
     ``top`` is as in ``parts_of``; if it is empty, the first entry's name is used. Links are created
     last, so no file is ever written through one. Raises ``OSError`` and ``UnsafeArchive``.

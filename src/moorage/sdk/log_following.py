@@ -153,7 +153,7 @@ class LogReader:
             self._progress()
 
     async def _find_place(self) -> None:
-        """Find the place in a reading that does not follow, because only the end of a reading shows
+        """Find the place in a reading without ``follow``, because only the end of a reading shows
         that the last bytes seen are no longer stored."""
         search = MarkSearch(self._seen.mark)
         whole = replace(self._query, tail=None, follow=False)

@@ -147,8 +147,8 @@ class SeenLog:
 
     def begin(self, offset: int | None, *, timed: bool) -> bool:
         """Start a reading at byte ``offset``, which follows ``place`` if that is known. With None,
-        it is a reading of the whole stored log, without numbers. Returns False if bytes before it
-        were lost before they were read."""
+        it is a reading of the whole stored log, without numbers. Returns False if bytes before
+        ``offset`` were lost without having been read."""
         last = self._numbered
         if offset is None:
             self._numbered = None

@@ -2,7 +2,7 @@
 
 An agent stays in memory on every node for months, and the command line, its table renderer and
 pydantic would take half of its memory. So the command reads and validates the settings, passes them
-on in memory, and executes this module, which imports neither.
+on in memory, and executes this module, which imports none of them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Libraries' optional imports that we hide to save memory. structlog imports rich, for tracebacks
 # that we do not print (8 MB), and greenlet, for contexts that we do not use (1 MB). requests
-# imports a detector for the encoding of web pages (2 MB), but the Docker Engine declares its
-# responses' encoding.
+# imports a detector for the encoding of web pages (2 MB), which we do not need, because the Docker
+# Engine declares the encoding of its responses.
 HIDDEN_IMPORTS = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 

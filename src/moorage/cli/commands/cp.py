@@ -236,8 +236,8 @@ class _Source(io.RawIOBase):
         self._cancelled = False
 
     async def read_by(self, reader: Callable[[IO[bytes]], CopyStats]) -> CopyStats:
-        """Run ``reader`` in a thread. Waits for it even if cancelled, so that its files can then be
-        removed."""
+        """Run ``reader`` in a thread. Waits for the thread even if cancelled, so that its files can
+        then be removed."""
         file: Any = io.BufferedReader(self, _BUFFER)
         work = self._loop.run_in_executor(None, reader, file)
         try:

@@ -71,8 +71,8 @@ def choose(sizes: Sizes, nodes: Sequence[GpuNode], wanted: Wanted = Wanted()) ->
     have that many.
 
     If no context is requested, the model's own is used, or the longest that fits if it is at least
-    ``USEFUL_CONTEXT``. No more GPUs than needed are used: a second replica on them serves more
-    requests than tensor parallelism does.
+    ``USEFUL_CONTEXT``. No more GPUs than needed are used: a second replica on the other GPUs serves
+    more requests than more tensor parallelism would.
     """
     needed = _needed(sizes.architecture, wanted)
     for count in _counts(sizes.architecture, wanted):

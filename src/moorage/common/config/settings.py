@@ -237,7 +237,7 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     """Share of a resource group's agents that may be silent simultaneously. While more are silent,
     none of them becomes LOST, and an alarm is raised. 1 means no limit."""
     unknown_kernels: Literal["keep", "end"] = "keep"
-    """What happens to kernels that are missing in the database, for example after a backup was
+    """What happens to kernels that are missing from the database, for example after a backup was
     restored. keep: they continue, and their agents receive no new kernels until they have ended.
     end: their agents stop them."""
     stats_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 7

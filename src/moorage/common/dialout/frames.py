@@ -11,9 +11,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-# Payloads: HELLO has a JSON object (stream 0, the first frame from each side), OPEN the port (2
-# bytes), RESET the reason in words, CREDIT the number of bytes (4). END ends the data in one
-# direction.
+# Payloads: HELLO has a JSON object (stream 0, the first frame from each side), OPEN has the port (2
+# bytes), RESET has the reason in words, and CREDIT has the number of bytes (4). END ends the data
+# in one direction.
 HELLO, OPEN, OPENED, DATA, END, RESET, CREDIT, PING, PONG = range(9)
 WINDOW: Final = 1024 * 1024
 MAX_DATA: Final = 64 * 1024

@@ -26,8 +26,8 @@ CALL_S = 8.0
 WATCH_S = 60.0
 _RETRY_PAUSE_S = 0.1
 # gRPC codes after which another endpoint or a later attempt may succeed: deadline exceeded,
-# aborted, internal, unavailable. A full database is not among them, because it stays full until an
-# operator acts.
+# aborted, internal, unavailable. The code for a full database is not among them, because the
+# database stays full until an operator acts.
 _TRANSIENT = frozenset({4, 10, 13, 14})
 
 
@@ -38,7 +38,7 @@ class EtcdClient:
     def __init__(self, access: EtcdAccess) -> None:
         self.access = access
         self._endpoints = list(access.endpoints)
-        # Tokens belong to one member, which keeps them in memory.
+        # A token belongs to one member, which keeps it in memory.
         self._tokens: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:

@@ -20,8 +20,8 @@ from aiohttp.http_parser import RawRequestMessage
 from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.common.http.head import HeadGuard, HeadRefusal
 
-# Bytes that a request may have in addition to its body and the framing of small chunks: chunk
-# extensions and trailers. This is more than one read from a socket, which the parser may buffer.
+# Maximum size of a request's chunk extensions and trailers, which come on top of its body and the
+# framing of small chunks. This is more than one read from a socket, which the parser may buffer.
 _FRAMING_BYTES = 512 * 1024
 # A chunk of one byte takes six.
 _FRAMING_PER_BYTE = 8

@@ -299,8 +299,8 @@ class Dialer:
         """Renew the certificate once a third of its validity period has passed, or ``now``. Returns
         whether it was renewed.
 
-        A failure is logged and retried at the next call; two thirds of the validity remain for
-        that.
+        A failure is logged and retried at the next call; the remaining two thirds of the validity
+        period leave time for that.
         """
         if self._identity is None:
             return False

@@ -1,5 +1,5 @@
-"""A session's checkpoint signal, which its program receives before SIGTERM, as users write it, with
-validation."""
+"""A session's checkpoint signal, as users write it, with validation. The session's program receives
+the signal before SIGTERM."""
 
 from __future__ import annotations
 

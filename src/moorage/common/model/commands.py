@@ -39,7 +39,8 @@ class Size(Model):
 
 
 class CopySpec(Model):
-    """Files that a command copies as a tar stream between the session and its input or output.
+    """Files that a command copies as a tar stream between the session and the command's input or
+    output.
 
     ``path``: the path in the session. ``name``: the source's name when copying in; its entry in the
     stream is called "copy"."""

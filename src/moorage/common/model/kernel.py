@@ -151,7 +151,7 @@ class KernelSpec:
     isolated: bool = False
 
     hpc: HpcJob | None = None  # None if its resource group is not of kind hpc
-    # directories of its working directory that its agent keeps for others
+    # directories in its working directory that its agent keeps for later steps
     outputs: tuple[str, ...] = ()
     inputs: tuple[KernelInput, ...] = ()
     reload: KernelReload | None = None  # None if it cannot be reloaded

@@ -1,5 +1,5 @@
-"""Reload of a session's program, as users write it, with validation: how the program is asked, and
-how it acknowledges."""
+"""A session's reload method, as users write it, with validation: how the program is asked, and how
+it acknowledges."""
 
 from __future__ import annotations
 

@@ -22,5 +22,5 @@ def _in_utc(value: datetime) -> datetime:
 
 
 Timestamp = Annotated[AwareDatetime, AfterValidator(_in_utc)]
-"""RFC 3339 with an offset, converted to UTC. Implausible years are rejected, because with their
-offset, or with an interval added, they may exceed the range of a ``datetime``."""
+"""RFC 3339 with an offset, converted to UTC. Implausible years are rejected, because applying the
+offset or adding an interval may exceed the range of a ``datetime``."""

@@ -43,13 +43,14 @@ def serve(server: Server, source: BinaryIO, sink: io.RawIOBase) -> None:
 
 def main() -> None:
     """The arguments are the directory (a path, or the number of a descriptor), and the user and
-    group that the process switches to once it has loaded the files that they may not read."""
+    group that the process switches to once it has loaded the files that this user is not allowed to
+    read."""
     os.umask(0o022)
     keep_freed_blocks()
     given, *owner = sys.argv[1:]
 
-    # By default, a pipe has room for a quarter of a request, so that both ends would wake up
-    # several times.
+    # By default, a pipe has room for only a quarter of a request, so both ends would wake up
+    # several times for each request.
     with contextlib.suppress(OSError):
         fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 

@@ -268,8 +268,8 @@ class OfferView(View):
 
 
 class UnknownKernelView(View):
-    """Kernel that an agent runs but that is missing in the database, for example after a backup was
-    restored."""
+    """Kernel that an agent runs but that is missing from the database, for example after a backup
+    was restored."""
 
     kernel_id: str
     session_id: str

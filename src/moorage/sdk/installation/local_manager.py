@@ -58,8 +58,8 @@ def proven_url(url: str, home: Path, *, is_explicit: bool, is_insecure: bool) ->
 
 def own_socket(home: Path, url: str) -> str | None:
     """The Unix socket in ``url``, or the socket of the manager with the state directory ``home`` if
-    its REST API is at ``url`` without TLS. None if it is another manager, if it has TLS, or if a
-    path precedes its routes. Raises ``ConfigError``."""
+    its REST API is at ``url`` without TLS. None if the manager at ``url`` is a different one, if it
+    has TLS, or if a path precedes its routes. Raises ``ConfigError``."""
     if (path := path_of_unix_url(url)) is not None:
         return path
 

@@ -134,7 +134,7 @@ class Sessions(Resource):
 
     async def stop_all(self, user: str) -> StoppedSessions:
         """Stop all of a user's sessions except replicas. Once the request is accepted, all of them
-        will stop, even if some have not started to stop when it returns."""
+        will stop, even if some have not started to stop when the call returns."""
         return await self._call(StoppedSessions, "POST", "/v1/sessions/stop", query={"user": user})
 
     async def reload(self, ref: str) -> SessionView:

@@ -17,8 +17,8 @@ class SshKeys(Resource):
         return await self._call(SshKeyChallenge, "GET", "/v1/ssh-keys/challenge")
 
     async def create(self, spec: SshKeySpec) -> SshKeyView:
-        """Register a public key. A key registered with an API key has its permissions and expires
-        with it. ``spec`` contains a challenge and its signature."""
+        """Register a public key. A key registered with an API key has the API key's permissions and
+        expires with it. ``spec`` contains a challenge and its signature."""
         return await self._call(SshKeyView, "POST", "/v1/ssh-keys", body=spec)
 
     def list(self) -> PagedList[SshKeyView]:

@@ -246,8 +246,8 @@ async def _run_until_stopped(
 
 
 def _limit_repeated_logs(clock: Clock) -> None:
-    """Log events with the same cause at most every 30 s, because a thousand agents meet it at the
-    same moment."""
+    """Log events with the same cause at most every 30 s, because a thousand agents may encounter
+    that cause at the same moment."""
     logged_at: dict[tuple[object, object], float] = {}
 
     def drop_repeated(
