@@ -32,7 +32,7 @@ _FEED = f'{_PIPE}; until [ -p "$p" ]; do sleep 0.05; done; exec cat >"$p"'
 FEEDER = ("/bin/sh", "-c", _FEED)
 # Exit code of cat when the program has closed its input, or has ended.
 _NOT_READ = (0, -signal.SIGPIPE, 128 + signal.SIGPIPE)
-# The longest time between the end of a session's commands and the end of the session.
+# The longest time from when a session's commands end until the session itself ends.
 _END_S = 10.0
 
 

@@ -44,7 +44,7 @@ class OutageTolerance:
 
 
 def has_reloaded(view: SessionView, asked: SessionView) -> bool:
-    """Whether each kernel has ended the reload identified by ``asked``, successfully or not."""
+    """Whether each kernel has finished the reload identified by ``asked``, successfully or not."""
     wanted = {
         kernel.id: kernel.reload.generation for kernel in asked.kernels if kernel.reload is not None
     }

@@ -102,7 +102,8 @@ def delete_quota(cli: Cli, scope: ScopeName, name: Name) -> None:
 
 
 def show_exactly(slot: str, amount: int) -> str | int:
-    """The amount in the notation of a request, without rounding: bytes as a number."""
+    """The amount as it is written in a request, without rounding; a size is a plain number of
+    bytes."""
     return amount if slot == "mem" else format_amount(slot, amount)
 
 

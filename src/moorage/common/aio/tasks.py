@@ -24,8 +24,8 @@ OTHER = "other"
 
 
 def spawn(name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start ``coro`` as a task called ``name``. The event loop holds only weak references, so one
-    is kept."""
+    """Start ``coro`` as a task called ``name``. The event loop holds only a weak reference to the
+    task, so a strong one is kept here."""
     task = asyncio.get_running_loop().create_task(coro, name=name)
     _running.add(task)
     task.add_done_callback(_done)

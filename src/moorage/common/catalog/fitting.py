@@ -160,8 +160,8 @@ def _rounded(context: int, model: Architecture) -> int:
 
 
 def sufficient(sizes: Sizes, wanted: Wanted = Wanted()) -> tuple[str, ...]:
-    """For each common GPU, the smallest number that the model fits on, at most 8. If several GPUs
-    are needed in the same number, only the smallest is listed."""
+    """For each common GPU, the smallest number that the model fits on, at most 8. If the same
+    number is needed of several kinds of GPU, only the smallest kind is listed."""
     needed = _needed(sizes.architecture, wanted)
     found = []
     for name, size in COMMON_GPUS:

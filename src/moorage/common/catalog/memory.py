@@ -70,10 +70,10 @@ def working_bytes(model: Architecture, gpu_memory: int, tensor_parallel: int) ->
     measures with its largest batch.
 
     The batch has 8192 tokens and 1024 sequences on GPUs with at least 70 GiB of memory, and 2048
-    tokens and 256 sequences on smaller ones (vLLM's `get_batch_defaults` for its server). Each
-    token takes its hidden state four times in 16 bits (input, residual, attention, output) and the
-    divided inner state of a gated MLP twice. Each sequence takes its logits in 32 bits twice, as
-    logits and as probabilities.
+    tokens and 256 sequences on smaller ones (vLLM's `get_batch_defaults` for its server). For each
+    token, memory holds the hidden state four times in 16 bits (input, residual, attention, output),
+    and the divided inner state of a gated MLP twice. For each sequence, it holds the logits twice
+    in 32 bits, as logits and as probabilities.
     """
     tokens, sequences = (8192, 1024) if gpu_memory >= _LARGE_GPU else (2048, 256)
     per_token = 2 * (4 * model.hidden + 2 * math.ceil(model.inner / tensor_parallel))

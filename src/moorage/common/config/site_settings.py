@@ -97,7 +97,8 @@ class CelerySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     celery_app: str = ""
-    """Celery application whose tasks sessions of the runtime celery call, as in ``celery -A``."""
+    """Celery application whose tasks are called by sessions of the runtime celery, as in ``celery
+    -A``."""
     celery_workdir: str = ""
     """Directory of that application if it is not installed; it is added to the import path."""
     celery_python: str = ""

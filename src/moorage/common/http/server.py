@@ -23,7 +23,7 @@ from moorage.common.http.head import HeadGuard, HeadRefusal
 # Maximum size of a request's chunk extensions and trailers, which come on top of its body and the
 # framing of small chunks. This is more than one read from a socket, which the parser may buffer.
 _FRAMING_BYTES = 512 * 1024
-# A chunk of one byte takes six.
+# A chunk with one byte of data takes six bytes.
 _FRAMING_PER_BYTE = 8
 
 

@@ -62,8 +62,9 @@ class AgentInfo:
     states of all runtimes that the agent knows, offered or not; empty for an agent of an earlier
     release, which is treated as if it had listed all kernels. ``doubtful_jobs``: the doubtful jobs
     of its batch runtimes. ``site_nodes``: the latest node counts of their site. ``reach``: as in
-    the setting. ``undialed``: addresses of proxies that it should have dialed but has no connection
-    to, with the reason. ``not_ready``: why it cannot start new kernels; "" if it can.
+    the setting ``agent.reach``. ``undialed``: addresses of proxies that it should have dialed but
+    has no connection to, with the reason. ``not_ready``: why it cannot start new kernels; "" if it
+    can.
     """
 
     agent_id: AgentId

@@ -181,7 +181,7 @@ def _steps_to(directory: str) -> Iterator[ProofStep]:
 
         pending += [part for part in reversed(target.split("/")) if part not in ("", ".")]
 
-    # A link may lead back up to the directory that was the previous last step.
+    # A link may lead back up to the directory that was the last step before it.
     yield way[-1]
 
 

@@ -42,5 +42,5 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    # Of a model that is the body of a request, for the OpenAPI document.
+    # Example for the OpenAPI document, set by models that are the body of a request.
     EXAMPLE: ClassVar[Mapping[str, Any]]

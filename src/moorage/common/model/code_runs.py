@@ -54,13 +54,13 @@ class RunPage:
 
 
 class RunItems:
-    """Items of a run, with an index of their sizes and of page ends. Reading a page takes time in
-    proportion to its size; waiting for a page costs nothing."""
+    """Items of a run, with an index of their sizes and of the places where pages end. Reading a
+    page takes time in proportion to its size; waiting for a page costs nothing."""
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self.items: list[Item] = []
         self._sizes = [0]  # bytes up to each item
-        self._marks: list[int] = []  # items that end a page: ends of stages, and the end of the run
+        self._marks: list[int] = []  # items that end a page: the last of each stage, and of the run
         self.wants_input = False
         for item in items:
             self.add(item)

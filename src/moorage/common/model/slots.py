@@ -36,7 +36,8 @@ _FACTORS = {"": 1} | {
 
 
 def parse_size(text: str | int) -> int:
-    """Parse a size such as ``"512MiB"``, ``"2g"``, ``"1.5 GB"`` or a number of bytes into bytes.
+    """Parse a size such as ``"512MiB"``, ``"2g"``, ``"1.5 GB"``, or a plain number of bytes, into
+    bytes.
 
     Raises ``InvalidInput`` for anything else, including negative numbers.
     """

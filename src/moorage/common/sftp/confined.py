@@ -143,7 +143,7 @@ class Root:
                 return self.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode & 0o777)
             except FileExistsError:
                 if exclusive:
-                    raise  # it was created in between, or it is a link to nothing
+                    raise  # the file was created in between, or is a dangling link
 
         raise PermissionError(errno.EACCES, "the file is a link to nothing")
 

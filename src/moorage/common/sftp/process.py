@@ -43,7 +43,7 @@ def serve(server: Server, source: BinaryIO, sink: io.RawIOBase) -> None:
 
 def main() -> None:
     """The arguments are the directory (a path, or the number of a descriptor), and the user and
-    group that the process switches to once it has loaded the files that this user is not allowed to
+    group that the process switches to once it has loaded the files that this user may be unable to
     read."""
     os.umask(0o022)
     keep_freed_blocks()
