@@ -613,8 +613,8 @@ async def test_calls_per_job_and_minute(tmp_path: Path, jobs: int, limit: float)
 
 @PROFILES
 async def test_a_job_whose_tunnel_does_not_heal_is_ended(tmp_path: Path, profile: str) -> None:
-    """Another user of the project has closed it: it stays listed although it is dead, and cannot be
-    closed."""
+    """Another user of the project has closed the tunnel. It is dead but still listed, and this user
+    cannot close it again."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
         handle = await runtime.create(launch())

@@ -1,5 +1,5 @@
-"""The script that receives a copy in a session removes a partial copy, whatever stops it and
-when."""
+"""The script that receives a copy in a session removes a partial copy, no matter what interrupts
+the script, and when."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Apps of sessions: their service ports."""
+"""Session apps, which are reached through service ports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moorage.sdk.transport import segment
 
 
 class Apps(Resource):
-    """Apps of sessions: their service ports."""
+    """Session apps, which are reached through service ports."""
 
     def list(self, ref: str) -> PagedList[AppView]:
         return self._list(AppView, f"/v1/sessions/{segment(ref)}/apps", is_paged=False)

@@ -283,7 +283,7 @@ def _failed_in_the_queue(facts: Facts) -> Interpretation:
     later."""
     why = f"the site shows it as {_shown(facts.state)}, but it was not seen running"
     waited_s = 0.0 if facts.created_at is None else max(0.0, facts.now - facts.created_at)
-    until = facts.now + waited_s + facts.walltime_s  # if it waits as long a second time
+    until = facts.now + waited_s + facts.walltime_s  # if it waits that long again
     if not facts.confirmed:
         detail = f"{why}: it may still be waiting"
         unknown = RuntimeObservation(ObservedState.UNKNOWN, detail=detail)

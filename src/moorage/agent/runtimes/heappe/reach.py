@@ -63,7 +63,7 @@ class EngineReach:
         self.renew_at = float("-inf")
 
     def silent(self, now: float) -> None:
-        """Record that the engine certainly does not answer."""
+        """Record that the engine is known not to answer."""
         self.silent_at = now
 
     def missed(self, now: float, error: HeappeFailed) -> None:

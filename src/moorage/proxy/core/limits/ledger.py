@@ -47,8 +47,8 @@ _PROXIES = 0
 _ROOMS_FROM = 1
 _KNOWN = 100_000
 
-# For budgets, this is the usage that the manager's sum for the share does not include; limits keep
-# their share of requests here. Older usage is included in that sum, because it is reported within
+# For a budget, this is the usage that is missing in the manager's sum for the share; for a limit,
+# it is the share of requests. Older usage is included in that sum, because it is reported within
 # seconds and summed up every 10 s, and a share is requested every 3 s.
 _BEYOND = _SHARE
 COUNTED_S = 30
