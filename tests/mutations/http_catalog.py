@@ -12,6 +12,7 @@ SESSION = "common/http/guarded_session.py"
 HEADS = ("tests/unit/common/test_http_head.py",)
 DESTINATIONS = ("tests/unit/common/test_destinations.py",)
 DESCRIPTION = ("tests/unit/manager/api/test_lazy_description.py",)
+READING = "tests/store/api/test_api_reading.py"
 REPLICAS = ("tests/conformance/planes/test_hostile_responses.py", "-k", "hostile_replica")
 
 
@@ -22,6 +23,27 @@ def _api(*cases: str) -> tuple[str, ...]:
 
 
 MUTATIONS = (
+    Mutation(
+        "an answer counts as unchanged while nobody edits the resource",
+        "manager/api/http/conditional.py",
+        """tag = f"{version}.{digest}" if version else digest""",
+        """tag = version or digest""",
+        (READING, "-k", "without_an_edit"),
+    ),
+    Mutation(
+        "HEAD of a stream lasts as long as the stream",
+        "manager/api/app.py",
+        """if row.method == "GET" and not row.streams:""",
+        """if row.method == "GET":""",
+        (READING, "-k", "streams", "--timeout", "60"),
+    ),
+    Mutation(
+        "an EventSource returns for ever to a run that has ended",
+        "manager/api/kernels/code.py",
+        "        return web.Response(status=204)\n",
+        "        return web.Response(status=200, content_type='text/event-stream')\n",
+        ("tests/store/api/test_api_code.py", "-k", "event_source"),
+    ),
     Mutation(
         "a connection may stay silent",
         SERVER,

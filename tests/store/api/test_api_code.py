@@ -70,6 +70,16 @@ async def test_events_are_server_sent(api: Api) -> None:
     assert api.execs.asked[0][2] == {"op": "follow", "run_id": "r1", "after": 2}
 
 
+async def test_an_event_source_that_has_everything_is_told_to_stop(api: Api) -> None:
+    """It reconnects after the end of each stream; only 204 ends that (HTML, section 9.2)."""
+    await api.request("POST", "/v1/sessions", json=DEV)
+    api.execs.answers["follow"] = b""
+    path = "/v1/sessions/dev/executions/r1/events"
+    for query, headers in (("", {"Last-Event-ID": "4"}), ("?after=4", {})):
+        response, text = await api.request("GET", path + query, headers=headers)
+        assert (response.status, text) == (204, "")
+
+
 async def test_only_types_with_code_execution_and_their_owners(api: Api) -> None:
     await api.request("POST", "/v1/sessions", json=DEV)
     await api.request(

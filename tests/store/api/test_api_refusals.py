@@ -296,11 +296,11 @@ async def test_unknown_path_suggests_the_nearest_one(api: Api) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PUT", "/v1/sessions", "GET, POST"),
-        ("PUT", "/v1/sessions/a", "DELETE, GET, PATCH"),
+        ("PUT", "/v1/sessions", "GET, HEAD, POST"),
+        ("PUT", "/v1/sessions/a", "DELETE, GET, HEAD, PATCH"),
         ("GET", "/v1/sessions/a/stop/stop", None),
         ("POST", "/livez", "GET, HEAD"),
-        ("PUT", "/v1/endpoints/a/b", "DELETE, GET, PATCH"),
+        ("PUT", "/v1/endpoints/a/b", "DELETE, GET, HEAD, PATCH"),
     ],
 )
 async def test_method_not_allowed(api: Api, method: str, path: str, allowed: str | None) -> None:

@@ -33,6 +33,7 @@ from moorage.manager.api.http import docs_page
 from moorage.manager.api.http.audit import REQUEST_ID, is_audited, reader_of, run_audited
 from moorage.manager.api.http.authentication import Authenticator
 from moorage.manager.api.http.authorization import check_access
+from moorage.manager.api.http.conditional import conditional
 from moorage.manager.api.http.dependencies import ApiServices
 from moorage.manager.api.http.description import Description, LazyDescription
 from moorage.manager.api.http.group_names import with_current_names
@@ -143,7 +144,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
         handler = traced(row, _serve(row, deps, authenticator, requests), deps.tracer, deps.clock)
         expect = _expect(_max_body_bytes(row, deps))
         app.router.add_route(row.method, row.path, handler, expect_handler=expect)
-        if row.access == "open":
+        if row.method == "GET" and not row.streams:
             app.router.add_route("HEAD", row.path, handler)
 
     add_console(app, deps.clock, deps.models)
@@ -209,7 +210,7 @@ def _serve(
             answer = await (run_audited(row, reader, call) if audited else row.handler(call))
 
         if isinstance(answer, web.StreamResponse):
-            return answer
+            return conditional(request, answer)
 
         created = row.dry_run is None or not isinstance(answer, row.dry_run)
         response = web.Response(
@@ -228,7 +229,7 @@ def _serve(
             fields = {name: quote(str(getattr(answer, name)), safe="") for name in location_fields}
             response.headers["Location"] = row.location.format_map(fields)
 
-        return response
+        return conditional(request, response)
 
     return handler
 

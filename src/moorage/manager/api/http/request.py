@@ -25,7 +25,8 @@ STREAM = web.RequestKey("moorage.stream", web.StreamResponse)
 BUDGET_WARNING = "X-Moorage-Budget-Warning"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255
-_ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
+# A version, followed by a digest in the answer to GET (``conditional``).
+_ETAG = re.compile(r'(?:W/)?"(\d{1,9})(?:\.[0-9a-f]{16})?"')
 
 # Maximum body size, in bytes, on routes that need no key. Their bodies contain an address, a
 # certificate request or a password.

@@ -113,8 +113,9 @@ class Route:
     response. ``idempotent``: accepts an Idempotency-Key. ``versioned``: accepts If-Match.
     ``dry_run``: the response model of ``?dry_run=true``, which is sent with 200.
     ``max_body_bytes``: bodies up to this size are read even where ``manager.max_body_bytes`` is
-    smaller. ``max_body_values``: JSON values in a body; 0 means the usual limit. ``also``: error
-    statuses in addition to those of every route of its kind."""
+    smaller. ``max_body_values``: JSON values in a body; 0 means the usual limit. ``streams``: the
+    answer is sent while it is made, so there is no HEAD. ``also``: error statuses in addition to
+    those of every route of its kind."""
 
     method: str
     path: str
@@ -133,6 +134,7 @@ class Route:
     dry_run: type[BaseModel] | None
     max_body_bytes: int
     max_body_values: int
+    streams: bool
     also: tuple[int, ...]
     tag: str
 
@@ -157,6 +159,7 @@ def route(
     dry_run: type[BaseModel] | None = None,
     max_body_bytes: int = 0,
     max_body_values: int = 0,
+    streams: bool = False,
     also: tuple[int, ...] = (),
 ) -> Callable[[H], H]:
     """Declare the route that the decorated handler serves, with either ``access`` or ``action``.
@@ -189,6 +192,7 @@ def route(
             dry_run=dry_run,
             max_body_bytes=max_body_bytes,
             max_body_values=max_body_values,
+            streams=streams,
             also=also,
             tag=tag,
         )

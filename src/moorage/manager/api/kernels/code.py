@@ -242,10 +242,12 @@ async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
     query=FollowQuery,
     returns="text/event-stream",
     action=Action.CODE,
+    streams=True,
 )
 async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
     """Stream server-sent events, or use a WebSocket if the client requests one. Errors before the
-    first item are problem responses."""
+    first item are problem responses. If nothing is left to send, the status is 204: an EventSource
+    reconnects after the end of a stream, until it gets this status."""
     session = await _session(call)
     request = call.request
     last = request.headers.get("Last-Event-ID", "")
@@ -266,8 +268,7 @@ async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
             await response.write(_event(line))
 
     if response is None:
-        response = web.StreamResponse(headers=_SSE_HEADERS)
-        await response.prepare(request)
+        return web.Response(status=204)
 
     await response.write_eof()
     return response

@@ -42,6 +42,7 @@ _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERRO
     returns="application/octet-stream",
     status=101,
     action=Action.EXEC,
+    streams=True,
 )
 async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
     """Run a command over a WebSocket. Errors before the upgrade are problem responses; later errors

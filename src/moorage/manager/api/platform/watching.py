@@ -93,6 +93,7 @@ class OccupancyHistoryQuery(NoQuery):
     query=EventQuery,
     returns="text/event-stream",
     access="viewer",
+    streams=True,
 )
 async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
     """Stream events until the caller's rights change; the client then reconnects with the new

@@ -77,6 +77,7 @@ class LogQuery(Model):
     query=LogQuery,
     returns="text/plain",
     action=Action.LOGS,
+    streams=True,
 )
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Stream the log. Errors before the first chunk are problem responses; later errors abort the
