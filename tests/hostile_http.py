@@ -230,6 +230,16 @@ def _request_lines() -> Iterator[Case]:
             responses=2,
         )
 
+    # Without a CRLF, a server that looks for the empty line would wait for the end of its patience.
+    head = b"GET PATH HTTP/1.1\r\nHost: localhost\r\nX: 1\r\n\r\n"
+    for name, burst in {
+        "all lines": head.replace(b"\r\n", b"\n"),
+        "the request line alone": b"GET PATH HTTP/1.1\nHost: localhost\r\n",
+        "the empty line": head[:-2] + b"\n",
+        "after an empty line": b"\r\n" + head.replace(b"\r\n", b"\n"),
+    }.items():
+        yield Case(f"bare LF: {name}", (burst,), frozenset({400}))
+
     yield Case(
         "TLS on a plain port",
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500,),

@@ -18,6 +18,34 @@ def _tests(file: str, words: str) -> tuple[str, ...]:
 
 MUTATIONS = (
     Mutation(
+        "a draining proxy says that it serves",
+        "proxy/core/request_router.py",
+        "if self._is_draining and split_project(path)[1] in HEALTH:",
+        "if False:",
+        _tests("test_health", "draining"),
+    ),
+    Mutation(
+        "health needs a key",
+        "proxy/core/admission.py",
+        "    if path in HEALTH:\n",
+        "    if path in HEALTH and not policy.requires_key:\n",
+        _tests("test_health", "serving"),
+    ),
+    Mutation(
+        "a head with bare LFs is awaited",
+        f"{PLANE}/client.py",
+        'elif BARE_LF.search(data.lstrip(b"\\r\\n")) is not None:',
+        "elif False:",
+        _tests("test_hostile_requests", "bare"),
+    ),
+    Mutation(
+        "a response without a date stays without one",
+        f"{PLANE}/exchange.py",
+        'date="" if head.has_date else plane.date()',
+        'date=""',
+        _tests("test_response_framing", "dated"),
+    ),
+    Mutation(
         "a request for which an engine has no room fails",
         "proxy/core/flow.py",
         "if is_error and not target.tls and tells_of_no_room(status, begin):",

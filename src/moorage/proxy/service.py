@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 from aiohttp import web
 
+from moorage import __version__
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.daemon_metrics import daemon_registry
 from moorage.common.aio.loop import Loop
@@ -98,6 +99,7 @@ class Proxy:
             limiter=parts.limiter,
             homes=parts.homes,
             results=parts.results,
+            version=__version__,
         )
         self._tracer = tracer
         metrics.show_activity(parts.limiter.activity.models)
@@ -225,6 +227,7 @@ class Proxy:
         await self._stack.aclose()
 
     async def _drain(self) -> None:
+        self._router.drain()
         if self._slot is not None:
             # Another worker keeps serving. A client may be sending a request on an idle connection.
             await self._plane.retire(self._timeouts.shutdown_s)

@@ -4,7 +4,9 @@ whole, and can tell where it ends."""
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
+from email.utils import parsedate_to_datetime
 
 import pytest
 from tests.conformance.planes.client import Incomplete
@@ -184,6 +186,22 @@ async def test_headers_pass(plane: MakePlane) -> None:
         assert not response.all("x-hop")
         assert response.get("x-moorage-replica") == "session-k"
         assert response.get("x-request-id")
+
+
+@pytest.mark.parametrize("dated", [True, False])
+async def test_responses_are_dated_once(plane: MakePlane, dated: bool) -> None:
+    """RFC 9110 §6.6.1: llama.cpp's server, for example, sends no Date."""
+    own = "Sun, 06 Nov 1994 08:49:37 GMT"
+    line = f"Date: {own}\r\n".encode() if dated else b""
+    whole = JSON + line + b"Content-Length: 2\r\n\r\n{}"
+    streamed = SSE.replace(b"\r\n", b"\r\n" + line, 1) + chunk(DONE) + LAST_CHUNK
+    async with serving_one(plane, answers(whole, whole, streamed)) as (served, _):
+        client = await served.connect()
+        for _ in range(3):
+            found = (await client.ask(post())).get("date")
+            assert (found == own) == dated
+            assert abs(parsedate_to_datetime(found).timestamp() - time.time()) < 60 or dated
+        client.close()
 
 
 @pytest.mark.parametrize("count", [100, 300, 3000])

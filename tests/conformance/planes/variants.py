@@ -137,6 +137,7 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
 # Modules that run only with ``FULL``, and why no other variant could fail alone.
 ALONE = {
     "test_like_heads": "only the asyncio plane remembers heads",
+    "test_health": "the flow answers, and each plane sends its other answers in the same way",
     "test_hostile_requests": "the client's side of simple is common/http/server, which "
     "tests/store/api/test_api_hostile.py holds to the same table; no replica sees these requests",
 }

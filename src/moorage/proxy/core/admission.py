@@ -29,6 +29,7 @@ from moorage.proxy.core.apis import (
 )
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import key_in_protocols
+from moorage.proxy.core.health import HEALTH, health_json
 from moorage.proxy.core.member_scan import IS_COMPILED
 from moorage.proxy.core.model_list import list_models, show_model
 from moorage.proxy.core.permit import Permit
@@ -52,10 +53,12 @@ MOST_PERMITS = 64
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """The settings that govern admission."""
+    """The settings that govern admission. ``version``: of the proxy."""
 
     requires_key: bool
     max_body_bytes: int
+
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,9 @@ def admit_head(
     key = None
     if policy.requires_key:
         found = _find_key(headers, table, unix_now)
+    if path in HEALTH:
+        return LocalResponse(health_json(path, policy.version))
+
         if isinstance(found, ErrorResponse):
             return found
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from moorage.proxy.core.health import HEALTH
+
 _ALL = frozenset({"vllm", "llamacpp"})
 _VLLM = frozenset({"vllm"})
 _LLAMACPP = frozenset({"llamacpp"})
@@ -88,6 +90,8 @@ def methods_of(path: str) -> Sequence[str]:
         return ("GET", "HEAD")
     if path == REALTIME:
         return ("GET",)
+    if path in HEALTH:
+        return ("GET", "HEAD")
     stored = _STORED_PATH.fullmatch(path)
     return tuple(_STORED[stored[2]]) if stored is not None else ()
 

@@ -108,6 +108,16 @@ def no_table() -> ErrorResponse:
     )
 
 
+def draining() -> ErrorResponse:
+    return ErrorResponse(
+        503,
+        UNAVAILABLE,
+        "draining",
+        "This proxy is stopping: it completes running requests. Use another proxy.",
+        headers={"Retry-After": str(NO_TABLE_RETRY_S)},
+    )
+
+
 def stale_credentials(age_s: float) -> ErrorResponse:
     return ErrorResponse(
         503,

@@ -18,17 +18,20 @@ from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
 from moorage.proxy.core.affinity import MAX_LOAD, pick_affine
 from moorage.proxy.core.answering import COUNTED, FAILED, Answering
+from moorage.proxy.core.apis import split_project
 from moorage.proxy.core.app_traffic import AppTraffic
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
 from moorage.proxy.core.canary import share
 from moorage.proxy.core.engine_room import EngineRoom
 from moorage.proxy.core.error_response import (
     ErrorResponse,
+    draining,
     invalid_key,
     no_table,
     stale_credentials,
 )
 from moorage.proxy.core.fallback import FallbackChain, Hop
+from moorage.proxy.core.health import HEALTH
 from moorage.proxy.core.limits.limiter import Ask, Limiter, RequestReservation, Unlimited
 from moorage.proxy.core.metrics import NO_MODEL, ProxyMetrics
 from moorage.proxy.core.request_body import LargeBody
@@ -49,11 +52,11 @@ class RequestRouter:
     metrics.
 
     ``limiter``, ``homes``, ``results``: shared by the workers of a proxy; by default, there is one
-    worker without limits. ``credentials_revision`` changes with the keys, and when an agent is
-    revoked. Until it changes, decisions about heads remain valid and requests can continue.
-    ``last_request``: the time of a model's last request, in monotonic seconds. ``table_wait_s``:
-    how long a request waits for routes that may be on their way. Times named ``now`` are monotonic
-    seconds; times named ``unix_now`` are seconds since the epoch.
+    worker without limits. ``version``: of the proxy. ``credentials_revision`` changes with the
+    keys, and when an agent is revoked. Until it changes, decisions about heads remain valid and
+    requests can continue. ``last_request``: the time of a model's last request, in monotonic
+    seconds. ``table_wait_s``: how long a request waits for routes that may be on their way. Times
+    named ``now`` are monotonic seconds; times named ``unix_now`` are seconds since the epoch.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class RequestRouter:
         limiter: Limiter | None = None,
         homes: ResponseHomes | None = None,
         results: ResultNews | None = None,
+        version: str = "",
     ) -> None:
         self.settings = settings
         self.metrics = metrics
@@ -79,11 +83,14 @@ class RequestRouter:
         self.homes = (
             ResponseHomes(memoryview(bytearray(bytes_needed(16)))) if homes is None else homes
         )
+        self._is_draining = False
         self.waiting = WaitingRoom(settings.max_held_requests, settings.max_held_bytes)
         self.apps = AppTraffic()
         self.last_request: dict[str, float] = {}
         self._policy = AdmissionPolicy(
-            requires_key=settings.auth == "keys", max_body_bytes=settings.max_body_bytes
+            requires_key=settings.auth == "keys",
+            max_body_bytes=settings.max_body_bytes,
+            version=version,
         )
         self.routes_age = TableAge(0)
         self.credentials = TableAge(settings.credentials_max_age_s)
@@ -158,6 +165,10 @@ class RequestRouter:
         self.update_table(RouteTable(held.generation, (), ()))
         self.table = None
 
+    def drain(self) -> None:
+        """Report to load balancers that the proxy is stopping. Requests are still admitted."""
+        self._is_draining = True
+
     def admit_head(
         self,
         method: str,
@@ -171,6 +182,8 @@ class RequestRouter:
     ) -> ErrorResponse | LocalResponse | BodyRequired:
         if self._policy.requires_key and (error := self.check_credentials(now)):
             return error
+        if self._is_draining and split_project(path)[1] in HEALTH:
+            return draining()
 
         return admission.admit_head(
             method,

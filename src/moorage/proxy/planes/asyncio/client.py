@@ -16,6 +16,7 @@ from moorage.proxy.core.traced_flow import begin_flow
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.exchange import Exchange
 from moorage.proxy.planes.asyncio.heads import (
+    BARE_LF,
     LENGTH,
     MAX_HEAD,
     MAX_URL,
@@ -332,6 +333,9 @@ class ClientConnection:
             self._refuse_head(*too_long(len(data.partition(b"\r\n")[0]) > MAX_URL))
         elif not (b"A" <= data[:1] <= b"Z" or data[:1] in b"\r\n"):
             self._refuse_head(400, "it does not begin with a method")
+        elif BARE_LF.search(data.lstrip(b"\r\n")) is not None:
+            # Its empty line would never be found.
+            self._refuse_head(400, "a line of its head ends without a CR")
         elif not self._is_head_timed:
             self._is_head_timed = True
             self.deadline = self._plane.monotonic() + self._plane.timeouts.head_s

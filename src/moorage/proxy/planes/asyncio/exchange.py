@@ -31,7 +31,7 @@ from moorage.proxy.core.stream_end import TAIL_BYTES
 from moorage.proxy.planes.asyncio import chunks
 from moorage.proxy.planes.asyncio.heads import ResponseHead
 from moorage.proxy.planes.asyncio.host import ConnectionHost
-from moorage.proxy.planes.asyncio.messages import KnownHead, own_lines, own_response
+from moorage.proxy.planes.asyncio.messages import KnownHead, lines, own_lines, own_response
 from moorage.proxy.planes.asyncio.upstream import UpstreamConnection
 from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.log_subject import log_fields
@@ -301,7 +301,7 @@ class Exchange:
             self.keeps_alive = False
             framing = _CLOSE + framing
 
-        own = b"x-request-id: %b\r\n" % self.flow.request_id.encode()
+        own = lines([("Date", self._plane.date()), ("x-request-id", self.flow.request_id)])
         self._transport.write(_EVENT_STREAM + own + framing)
 
     def response(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
@@ -372,7 +372,8 @@ class Exchange:
             self.keeps_alive = False
             framing = _CLOSE + framing
 
-        self._transport.write(b"".join((head.start, own_lines(flow, command), framing, piece)))
+        own = own_lines(flow, command, date="" if head.has_date else plane.date())
+        self._transport.write(b"".join((head.start, own, framing, piece)))
         if ended:
             self._complete(now)
         elif self._is_paused and self._upstream is not None:

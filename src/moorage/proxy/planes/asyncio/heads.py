@@ -27,6 +27,8 @@ MAX_LINES = 512
 _MAX_DIGITS: Final = 12
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,%d})\r\n" % _MAX_DIGITS)
 """Matches the length of a body in a head, in the usual form."""
+BARE_LF = re.compile(rb"(?<!\r)\n")
+"""Matches a line end that only lenient parsers accept (RFC 9112 §2.2)."""
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _VERSIONS = {"1.1": (1, 1), "1.0": (1, 0)}
 REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -218,8 +220,9 @@ class ResponseHead:
     """A response up to its body. ``start``: status line and headers for the client, without
     framing.
 
-    ``length``: None if the body is chunked, -1 if it ends with the connection. ``takes_event``: an
-    event can be added to the body. One head can stand for others that differ only in their length.
+    ``length``: None if the body is chunked, -1 if it ends with the connection. ``has_date``: False
+    if the recipient must add the date (RFC 9110 §6.6.1). ``takes_event``: an event can be added to
+    the body. One head can stand for others that differ only in their length.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -260,6 +263,7 @@ class ResponseHead:
         self.keeps_alive = version == "1.1" and "close" not in options and self.length != -1
         self.content_type = fields.get("Content-Type", "")
         self.coding = ", ".join(fields.getall("Content-Encoding", ()))
+        self.has_date = "Date" in fields
         is_stream = headers.is_event_stream(self.content_type)
         self.takes_event = is_stream and not self.has_length and not self.coding
         reason = headers.printable_reason(reader.reason.decode("latin-1"))

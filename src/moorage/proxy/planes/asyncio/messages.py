@@ -90,14 +90,16 @@ def lines(pairs: Iterable[tuple[str, str]]) -> bytes:
     return "".join([f"{name}: {value}\r\n" for name, value in pairs]).encode("latin-1", "replace")
 
 
-def own_lines(flow: RequestFlow, start: StartResponse) -> bytes:
-    """The proxy's own header lines for a replica's response."""
+def own_lines(flow: RequestFlow, start: StartResponse, date: str = "") -> bytes:
+    """The proxy's own header lines for a replica's response. ``date``: "" if it is dated."""
     assert flow.target is not None
     us = int(start.overhead_s * 1e6 + 0.5)
     own = (
         f"x-request-id: {flow.request_id}\r\nx-moorage-replica: {headers.name_of(flow.target)}\r\n"
         f"x-moorage-overhead-ms: {us // 1000}{_THOUSANDTHS[us % 1000]}\r\n"
     ).encode()
+    if date:
+        own += f"Date: {date}\r\n".encode()
     return own + lines(start.more) if start.more else own
 
 
