@@ -19,6 +19,7 @@ _PLAIN = {
     "degraded",
     "clock",
     "limits",
+    "cors",
     "models",
     "console",
     "tracer",

@@ -6,6 +6,7 @@ from tests.mutations.mutation import Mutation
 
 SERVER = "common/http/server.py"
 HEAD = "common/http/head.py"
+CORS = "common/http/cors.py"
 EXCLUSIVE = "common/http/exclusive.py"
 URLS = "common/model/destinations.py"
 SESSION = "common/http/guarded_session.py"
@@ -23,6 +24,35 @@ def _api(*cases: str) -> tuple[str, ...]:
 
 
 MUTATIONS = (
+    Mutation(
+        "every origin may use cookies",
+        CORS,
+        """(("Access-Control-Allow-Origin", ANY),) if self._allows_any""",
+        """(("Access-Control-Allow-Origin", origin), ("Access-Control-Allow-Credentials", "true"))\
+ if self._allows_any""",
+        (READING, "-k", "cookies"),
+    ),
+    Mutation(
+        "a page may send every header",
+        CORS,
+        "if _is_allowed(name)]",
+        "if name]",
+        (READING, "-k", "allowed_origins"),
+    ),
+    Mutation(
+        "a cache may give an answer for one origin to another",
+        CORS,
+        """("Access-Control-Expose-Headers", _EXPOSED)) if granted else (_VARY,)""",
+        """("Access-Control-Expose-Headers", _EXPOSED)) if granted else ()""",
+        (READING, "-k", "allowed_origins"),
+    ),
+    Mutation(
+        "pages of other origins may read the console",
+        "manager/api/app.py",
+        "if cors and not _is_of_console(request):",
+        "if cors:",
+        (READING, "-k", "console_is_for"),
+    ),
     Mutation(
         "an answer counts as unchanged while nobody edits the resource",
         "manager/api/http/conditional.py",

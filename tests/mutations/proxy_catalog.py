@@ -18,6 +18,27 @@ def _tests(file: str, words: str) -> tuple[str, ...]:
 
 MUTATIONS = (
     Mutation(
+        "an engine decides which pages may read its answers",
+        "proxy/core/headers.py",
+        'CONTROLS | {"set-cookie"}',
+        '{"set-cookie"}',
+        _tests("test_cors", "not_allowed"),
+    ),
+    Mutation(
+        "an engine refuses a page that the proxy allows",
+        "proxy/core/headers.py",
+        '    "origin",\n',
+        "",
+        _tests("test_cors", "do_not_get_the_origin"),
+    ),
+    Mutation(
+        "equal heads are answered without the headers for browsers",
+        "proxy/core/flow.py",
+        "        self.cors = admitted.cors\n",
+        "",
+        _tests("test_cors", "every_answer"),
+    ),
+    Mutation(
         "a draining proxy says that it serves",
         "proxy/core/request_router.py",
         "if self._is_draining and split_project(path)[1] in HEALTH:",

@@ -23,6 +23,7 @@ from moorage.common.aio.sockets import source_address
 from moorage.common.config.loader import load_or_create_secret
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.http.client_address import TrustedProxies
+from moorage.common.http.cors import Cors
 from moorage.common.http.own_certificate import client_ca_file, server_tls
 from moorage.common.http.server import ConnectionLimits
 from moorage.common.local.listening import listen, reserved
@@ -465,6 +466,7 @@ class Manager:
             max_body_bytes=self._settings.max_body_bytes,
             version=moorage.__version__,
             clock=self._clock,
+            cors=Cors(self._settings.cors_origins),
             models=self.models,
             tracer=self._tracer,
             degraded=store.unreadable.problems,

@@ -112,6 +112,7 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
         ),
     ),
     "test_revoked_keys": (Seam((SIMPLE,), "requests end by the time limit of their task"),),
+    "test_cors": (Seam((SIMPLE,), "each plane adds the headers itself"),),
     "test_traces": (Seam((SIMPLE,), "each plane adds the headers itself"),),
     "test_log_lines": (Seam((SIMPLE,), "each plane sets the subject itself"),),
     "test_realtime": (
@@ -136,8 +137,8 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
 }
 # Modules that run only with ``FULL``, and why no other variant could fail alone.
 ALONE = {
-    "test_like_heads": "only the asyncio plane remembers heads",
     "test_health": "the flow answers, and each plane sends its other answers in the same way",
+    "test_like_heads": "only the asyncio plane remembers heads",
     "test_hostile_requests": "the client's side of simple is common/http/server, which "
     "tests/store/api/test_api_hostile.py holds to the same table; no replica sees these requests",
 }

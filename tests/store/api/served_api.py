@@ -12,6 +12,7 @@ import aiohttp
 from aiohttp import web
 
 from moorage.common.aio.clock import Clock
+from moorage.common.http.cors import Cors
 from moorage.common.http.server import DEFAULT_LIMITS, ConnectionLimits
 from moorage.common.model.roles import Role
 from moorage.common.views.identity import ProjectSpec
@@ -99,6 +100,7 @@ async def serving_api(
     limits: ConnectionLimits = DEFAULT_LIMITS,
     max_body_bytes: int = MAX_BODY,
     secret_keys: Path | None = None,
+    cors_origins: tuple[str, ...] = (),
 ) -> AsyncIterator[Api]:
     """The API on a free port, over a database with the keys of ``make_callers``. ``secret_keys``:
     the file with the keys for stored secrets; None means that secrets cannot be stored."""
@@ -108,13 +110,13 @@ async def serving_api(
         dsn, clock, database=database, keyring=Keyring(secret_keys, clock)
     ) as store:
         served = Api(store, database, EndpointService(store.endpoints, store.loads, clock), clock)
-        async with _serving(served, limits, max_body_bytes):
+        async with _serving(served, limits, max_body_bytes, Cors(cors_origins)):
             yield served
 
 
 @asynccontextmanager
 async def _serving(
-    served: Api, limits: ConnectionLimits, max_body_bytes: int
+    served: Api, limits: ConnectionLimits, max_body_bytes: int, cors: Cors
 ) -> AsyncIterator[None]:
     store = served.store
     clock = served.clock
@@ -145,6 +147,7 @@ async def _serving(
         version="1.2.3",
         clock=clock,
         limits=limits,
+        cors=cors,
         degraded=lambda: served.degraded,
     )
     served.runner = await serve_api(services, "127.0.0.1", 0)

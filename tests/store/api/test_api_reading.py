@@ -1,13 +1,18 @@
-"""Reading in the other ways that HTTP has: HEAD, and conditional requests."""
+"""Reading in the other ways that HTTP has: HEAD, conditional requests, and pages of other
+origins."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from moorage.manager.api.routes import ROUTES
 
-from .served_api import MEMBER_KEY, Api
+from .served_api import ADMIN_KEY, MEMBER_KEY, Api, serving_api
 
+NAMED = "https://portal.example.com"
+OTHER = "https://evil.example"
 STREAMS = {
     "/v1/events",
     "/v1/sessions/{ref:.+}/exec",
@@ -15,6 +20,18 @@ STREAMS = {
     "/v1/sessions/{ref:.+}/logs",
 }
 READ = ("/v1/sessions", "/v1/groups/default", "/version", "/openapi.json", "/docs")
+PREFLIGHT = {
+    "Access-Control-Request-Method": "PATCH",
+    "Access-Control-Request-Headers": "authorization,content-type,if-match,x-forwarded-for",
+}
+
+
+def granted(response: Any) -> tuple[str, str]:
+    headers = response.headers
+    return (
+        headers.get("Access-Control-Allow-Origin", ""),
+        headers.get("Access-Control-Allow-Credentials", ""),
+    )
 
 
 # HEAD
@@ -93,3 +110,80 @@ async def test_condition_does_not_matter_to_refusals_and_writes(api: Api) -> Non
     spec = {"name": "new", "type": "batch", "command": ["true"]}
     response, _ = await api.request("POST", "/v1/sessions", json=spec, headers=any_tag)
     assert response.status == 201
+
+
+# Pages of other origins
+
+
+async def test_pages_of_other_origins_are_refused_by_default(api: Api) -> None:
+    response, _ = await api.request("GET", "/v1/sessions", headers={"Origin": NAMED})
+    assert (response.status, granted(response), "Vary" in response.headers) == (
+        200,
+        ("", ""),
+        False,
+    )
+    response, _ = await api.request(
+        "OPTIONS", "/v1/sessions", key=None, headers={"Origin": NAMED} | PREFLIGHT
+    )
+    assert (response.status, granted(response)) == (405, ("", ""))
+
+
+async def test_allowed_origins(api_database: str) -> None:
+    async with serving_api(api_database, cors_origins=(NAMED,)) as api:
+        response, _ = await api.request(
+            "OPTIONS", "/v1/groups/default", key=None, headers={"Origin": NAMED} | PREFLIGHT
+        )
+        assert (response.status, granted(response)) == (204, (NAMED, "true"))
+        allowed = response.headers["Access-Control-Allow-Headers"]
+        assert allowed == "authorization, content-type, if-match"
+        assert "PATCH" in response.headers["Access-Control-Allow-Methods"]
+
+        for method, path, key, status in (
+            ("GET", "/v1/sessions", ADMIN_KEY, 200),
+            ("GET", "/v1/events", ADMIN_KEY, 200),
+            ("GET", "/v1/sessions", None, 401),
+            ("GET", "/v1/sessions/none", ADMIN_KEY, 404),
+            ("GET", "/nowhere", ADMIN_KEY, 404),
+            ("PUT", "/v1/sessions", ADMIN_KEY, 405),
+            ("POST", "/v1/sessions", ADMIN_KEY, 415),
+        ):
+            headers = {"Origin": NAMED, "Authorization": f"Bearer {key}"}
+            if key is None:
+                del headers["Authorization"]
+            async with api.http.request(method, path, headers=headers) as found:
+                assert (found.status, granted(found)) == (status, (NAMED, "true")), path
+                assert found.headers["Vary"] == "Origin"
+                assert "X-Request-Id" in found.headers["Access-Control-Expose-Headers"]
+
+        tag = (await api.request("GET", "/v1/sessions"))[0].headers["ETag"]
+        response, _ = await api.request(
+            "GET", "/v1/sessions", headers={"Origin": NAMED, "If-None-Match": tag}
+        )
+        assert (response.status, granted(response)) == (304, (NAMED, "true"))
+        response, _ = await api.request("GET", "/v1/sessions", headers={"Origin": OTHER})
+        assert (response.status, granted(response)) == (200, ("", ""))
+        assert response.headers["Vary"] == "Origin"
+        response, _ = await api.request(
+            "OPTIONS", "/v1/sessions", key=None, headers={"Origin": OTHER} | PREFLIGHT
+        )
+        assert (response.status, granted(response)) == (405, ("", ""))
+
+
+async def test_any_origin_has_no_cookies(api_database: str) -> None:
+    async with serving_api(api_database, cors_origins=("*",)) as api:
+        response, _ = await api.request("GET", "/v1/sessions", headers={"Origin": OTHER})
+        assert (response.status, granted(response)) == (200, ("*", ""))
+
+
+async def test_console_is_for_its_own_origin(api_database: str) -> None:
+    async with serving_api(api_database, cors_origins=("*", NAMED)) as api:
+        for path in ("/console", "/console/", "/console/none.js"):
+            response, _ = await api.request(
+                "GET", path, headers={"Origin": NAMED}, allow_redirects=False
+            )
+            assert granted(response) == ("", ""), path
+        # signing in with a key is for the console, too
+        response, problem = await api.request(
+            "POST", "/v1/session", json={"key": ADMIN_KEY}, headers={"Origin": NAMED}, key=None
+        )
+        assert (response.status, problem["code"]) == (403, "csrf")

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from moorage.common.aio.clock import ManualClock
 from moorage.common.config import loader
 from moorage.common.config.loader import check_shared, link_token, load, resolve_home
-from moorage.common.config.settings import Settings
+from moorage.common.config.settings import ManagerSettings, ProxySettings, Settings
 from moorage.common.model.errors import ConfigError, StartupError
 
 FILE = """
@@ -369,3 +370,38 @@ def test_a_wrong_setting_of_the_host_is_an_error_whatever_is_shared() -> None:
             {},
             {"proxy.plane": '"quick"', "proxy.workers": "1"},
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("*", "*"),
+        ("https://chat.example.com", "https://chat.example.com"),
+        ("HTTP://LocalHost:3000", "http://localhost:3000"),
+        ("http://[::1]:3000", "http://[::1]:3000"),
+        ("chrome-extension://abcdef", "chrome-extension://abcdef"),
+    ],
+)
+def test_origins_are_kept_as_browsers_send_them(given: str, kept: str) -> None:
+    assert ProxySettings(cors_origins=(given,)).cors_origins == (kept,)
+    assert ManagerSettings(cors_origins=(given,)).cors_origins == (kept,)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "chat.example.com",
+        "https://chat.example.com/",
+        "https://chat.example.com:443",
+        "http://localhost:80",
+        "https://*.example.com",
+        "https://a@chat.example.com",
+        "https://chat.example.com:x",
+        "https://bücher.example",
+        "null",
+        "",
+    ],
+)
+def test_what_no_browser_sends_as_an_origin_is_refused(given: str) -> None:
+    with pytest.raises(ValidationError, match="is not an origin"):
+        ProxySettings(cors_origins=(given,))

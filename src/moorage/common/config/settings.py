@@ -18,7 +18,7 @@ from moorage.common.config.database_settings import DatabaseSettings
 from moorage.common.config.dialout_settings import DialOutSettings, ReachSettings
 from moorage.common.config.etcd_address import check_manager_addresses
 from moorage.common.config.etcd_settings import EtcdSettings
-from moorage.common.config.fields import Address, Inventory, Size
+from moorage.common.config.fields import Address, Inventory, Origin, Size
 from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
 from moorage.common.config.ssh_settings import FileServerSettings, SshSettings
 from moorage.common.config.telemetry_settings import TelemetrySettings
@@ -177,6 +177,10 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     """Additional names in the Host header that the REST API accepts while it listens on loopback;
     otherwise it accepts only this machine's names. A name that starts with a dot includes its
     subdomains."""
+    cors_origins: tuple[Origin, ...] = ()
+    """Origins of other web pages that may use the REST API from browsers, such as
+    https://portal.example.com, or ``*`` for every origin. A named origin may also read what the
+    console session of its visitor may read. Empty: none."""
     trusted_proxies: tuple[Network, ...] = ()
     """Web servers in front of the REST API whose X-Forwarded-For header is trusted, for sign-in and
     the audit log."""
@@ -417,6 +421,10 @@ class ProxySettings(DialOutSettings, SshSettings, Section):
     """Additional names in the Host header that the proxy accepts while it listens on loopback;
     otherwise it accepts only this machine's names and those of ``apps_domain``. A name that starts
     with a dot includes its subdomains."""
+    cors_origins: tuple[Origin, ...] = ()
+    """Origins of web pages that may use the OpenAI API from browsers, such as
+    https://chat.example.com, or ``*`` for every origin. It has no effect on service ports. Empty:
+    none."""
     tls_certificate: Path | None = None
     """Certificate of the OpenAI API with its chain, in PEM. It is reloaded when it changes. If
     None, see ``common.tls``."""

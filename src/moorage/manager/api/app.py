@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from moorage.common.aio.clock import Clock
+from moorage.common.http.cors import Cors
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import (
     ConnectionLimits,
@@ -60,6 +61,7 @@ from moorage.manager.api.http.route import Call, Route, by_precedence
 from moorage.manager.api.platform.health import DESCRIPTION
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.console import add_console
+from moorage.manager.console.files import PREFIX as CONSOLE
 from moorage.manager.http_metrics import NO_ROUTE, HttpMetrics
 from moorage.manager.identity.scope import ANONYMOUS, Scope
 
@@ -134,6 +136,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
     app = web.Application(middlewares=middlewares, client_max_size=deps.max_body_bytes)
     app[DESCRIPTION] = LazyDescription(partial(_description, deps.version))
     app.on_response_prepare.append(_set_headers)
+    app.on_response_prepare.append(_cors_headers(deps.cors))
     app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock, deps.on_plain_key)
 
@@ -264,6 +267,25 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
         response.force_close()
 
 
+def _cors_headers(cors: Cors) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    async def add(request: web.Request, response: web.StreamResponse) -> None:
+        if cors and not _is_of_console(request):
+            preflight = cors.preflight(request.method, request.headers)
+            response.headers.extend(preflight or cors.headers(request.headers.get("Origin")))
+
+    return add
+
+
+def _is_preflight(cors: Cors, request: web.Request) -> bool:
+    """Whether the request asks for a page of an allowed origin what that page may send."""
+    return not _is_of_console(request) and bool(cors.preflight(request.method, request.headers))
+
+
+def _is_of_console(request: web.Request) -> bool:
+    """Whether the request is for the console, which only pages of its own origin use."""
+    return request.path == CONSOLE or request.path.startswith(f"{CONSOLE}/")
+
+
 def _timing_middleware(metrics: HttpMetrics, clock: Clock) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -290,6 +312,9 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
             response = _malformed(refusal.status, refusal.detail)
             response.force_close()  # the bytes that follow may also be misread
             return response
+
+        if _is_preflight(deps.cors, request):
+            return web.Response(status=204)
 
         try:
             return await handler(request)

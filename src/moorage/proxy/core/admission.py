@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
+from moorage.common.http.cors import Pairs
 from moorage.common.link.messages import KeyGrant, ModelRoute
 from moorage.common.model.kernel import ENGINES as _ENGINES
 from moorage.proxy.core import error_response
@@ -57,19 +58,15 @@ class AdmissionPolicy:
 
     requires_key: bool
     max_body_bytes: int
-
     version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalResponse:
-    """A response from the proxy itself, with status 200 and this JSON."""
+    """A response from the proxy itself: JSON, or no body at all with the status 204."""
 
     body: bytes
-
-    @property
-    def status(self) -> int:
-        return 200
+    status: int = 200
 
 
 class BodyRequired:
@@ -80,10 +77,11 @@ class BodyRequired:
     requested stored response, otherwise empty. ``is_anthropic``: errors have Anthropic's format.
     ``upgrades``: the request becomes a WebSocket. ``model``: the model in the address, otherwise
     empty. ``session``: the session named by the client, whose requests go to one replica.
-    ``permits``: granted permits by model."""
+    ``permits``: granted permits by model. ``cors``: headers of every answer, for browsers."""
 
     __slots__ = (
         "content_type",
+        "cors",
         "is_anthropic",
         "key",
         "method",
@@ -124,6 +122,7 @@ class BodyRequired:
         self.model = model
         self.session = session
         self.permits: dict[str, Permit] = {}
+        self.cors: Pairs = ()
 
     def __eq__(self, other: object) -> bool:
         """Compare without the permits, which follow from the rest and the table."""
@@ -139,7 +138,7 @@ class BodyRequired:
 
     def with_key(self, key: KeyGrant) -> BodyRequired:
         """The same decision with the key's current rights."""
-        return BodyRequired(
+        renewed = BodyRequired(
             self.path,
             key,
             self.project,
@@ -152,6 +151,8 @@ class BodyRequired:
             model=self.model,
             session=self.session,
         )
+        renewed.cors = self.cors
+        return renewed
 
     @property
     def reads_answer(self) -> bool:
@@ -228,12 +229,12 @@ def admit_head(
     if table is None:
         return error_response.no_table()
 
-    key = None
-    if policy.requires_key:
-        found = _find_key(headers, table, unix_now)
     if path in HEALTH:
         return LocalResponse(health_json(path, policy.version))
 
+    key = None
+    if policy.requires_key:
+        found = _find_key(headers, table, unix_now)
         if isinstance(found, ErrorResponse):
             return found
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from moorage.common.http.cors import Pairs
 from moorage.common.link.messages import KeyGrant, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
@@ -82,10 +83,11 @@ class RequestFlow:
 
     ``state``: one of ``flow_states``. ``resume``: called with the command that follows from a route
     change while the request is held. ``admitted``: the decision about the head, which a plane may
-    reuse for identical heads. ``is_anthropic``: whether errors are in Anthropic's format. ``path``,
-    ``payload``: the path and body to send to the replica. ``model``: empty until it is known.
-    ``target``: the replica that has the request. ``traceparent``: the header for the replica; if
-    empty, the client's own is kept.
+    reuse for identical heads. ``cors``: headers of the answer, whatever it is, for browsers.
+    ``is_anthropic``: whether errors are in Anthropic's format. ``path``, ``payload``: the path and
+    body to send to the replica. ``model``: empty until it is known. ``target``: the replica that
+    has the request. ``traceparent``: the header for the replica; if empty, the client's own is
+    kept.
     """
 
     __slots__ = (
@@ -101,6 +103,7 @@ class RequestFlow:
         "_waited_s",
         "_waits_since",
         "admitted",
+        "cors",
         "is_anthropic",
         "model",
         "path",
@@ -120,6 +123,7 @@ class RequestFlow:
 
         # from its head
         self.admitted: BodyRequired | None = None
+        self.cors: Pairs = ()
         self.is_anthropic = False
         self.traceparent = ""
         self._clock_offset_s = 0.0  # the wall clock's time when ``now`` is 0, in unix seconds
@@ -199,10 +203,18 @@ class RequestFlow:
 
         self._clock_offset_s = unix_now - now
         self.is_anthropic = speaks_anthropic(split_project(path)[1], fields)
+        if cors := self._router.cors:
+            if preflight := cors.preflight(method, fields):
+                self.cors = preflight
+                return self._answer(LocalResponse(b"", 204), now)
+
+            self.cors = cors.headers(fields.get("Origin"))
+
         outcome = self._router.admit_head(
             method, path, headers=fields, size=size, unix_now=unix_now, now=now, query=query
         )
         if isinstance(outcome, BodyRequired):
+            outcome.cors = self.cors
             self.admitted = outcome
             self._waits_since = now
             return READ_BODY
@@ -216,6 +228,7 @@ class RequestFlow:
             raise IllegalEvent("head_again", self.state)
 
         self._clock_offset_s = unix_now - now
+        self.cors = admitted.cors
         self.is_anthropic = admitted.is_anthropic
         if outcome := self._router.admit_again(admitted, unix_now, now):
             return self._answer(outcome, now)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
+from moorage.common.http.cors import CONTROLS
 from moorage.common.link.messages import Target
 from moorage.proxy.core.content_coding import offered
 
@@ -35,6 +36,8 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
     "expect",
     "host",
     "http2-settings",
+    # An engine may refuse pages of other origins. Which of them may ask is decided here.
+    "origin",
     "x-api-key",
     "x-goog-api-key",
     "x-request-id",
@@ -82,7 +85,8 @@ _OF_ACCOUNT = frozenset(
         for kind in ("requests", "tokens")
     }
 )
-_NOT_DOWNSTREAM = _HOP_BY_HOP | NOT_FROM_A_KERNEL | _OF_ACCOUNT | {"set-cookie"}
+# Which pages of other origins may read a response is decided here, for all engines.
+_NOT_DOWNSTREAM = _HOP_BY_HOP | NOT_FROM_A_KERNEL | _OF_ACCOUNT | CONTROLS | {"set-cookie"}
 # The only client headers that an outside provider gets.
 _TO_PROVIDER = frozenset({"accept", "accept-encoding", "content-type"})
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TypeVar
 
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.cors import Cors
 from moorage.common.link.messages import ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId
 from moorage.common.telemetry.spans import TraceSink
@@ -83,6 +84,7 @@ class RequestRouter:
         self.homes = (
             ResponseHomes(memoryview(bytearray(bytes_needed(16)))) if homes is None else homes
         )
+        self.cors = Cors(settings.cors_origins)
         self._is_draining = False
         self.waiting = WaitingRoom(settings.max_held_requests, settings.max_held_bytes)
         self.apps = AppTraffic()

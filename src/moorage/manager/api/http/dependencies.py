@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moorage.common.aio.clock import Clock
 from moorage.common.http.client_address import TrustedProxies
+from moorage.common.http.cors import Cors
 from moorage.common.http.server import DEFAULT_LIMITS, ConnectionLimits
 from moorage.common.link.log_request import LogPiece
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
@@ -129,8 +130,9 @@ class ConsoleServices:
 class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an
     error per component; ``degraded``: other problems that need an operator. ``metrics``: Prometheus
-    text for every caller; ``tenant_metrics``: for callers that see all projects. ``tracer``: None
-    while tracing is off. ``validating``: the lock held while a large body is validated.
+    text for every caller; ``tenant_metrics``: for callers that see all projects. ``cors``: which
+    pages of other origins may use the API. ``tracer``: None while tracing is off. ``validating``:
+    the lock held while a large body is validated.
     ``on_plain_key`` receives the name of a key that arrived over loopback without TLS."""
 
     store: Store
@@ -147,6 +149,7 @@ class ApiServices:
     version: str
     clock: Clock
     limits: ConnectionLimits = DEFAULT_LIMITS
+    cors: Cors = Cors()  # noqa: RUF009 - it never changes
     registration: Registration | None = None
     models: ModelAddress = field(default_factory=ModelAddress)
     console: ConsoleServices = field(default_factory=ConsoleServices)

@@ -265,11 +265,9 @@ class Exchange:
         flow = self.flow
         plane = self._plane
         assert flow is not None
-        pairs = [
-            ("Server", "moorage"),
-            ("Date", plane.date()),
-            ("Content-Type", "application/json"),
-        ]
+        pairs = [("Server", "moorage"), ("Date", plane.date())]
+        if response.status != 204:
+            pairs.append(("Content-Type", "application/json"))
         if isinstance(response, ErrorResponse):
             pairs += response.headers.items()
             body = response.body(anthropic=flow.is_anthropic)
@@ -279,6 +277,7 @@ class Exchange:
             body = response.body
 
         pairs.append(("x-request-id", flow.request_id))
+        pairs += flow.cors
         if not self.keeps_alive or plane.is_retiring:
             self.keeps_alive = False
             pairs.append(("Connection", "close"))
@@ -301,7 +300,9 @@ class Exchange:
             self.keeps_alive = False
             framing = _CLOSE + framing
 
-        own = lines([("Date", self._plane.date()), ("x-request-id", self.flow.request_id)])
+        own = lines(
+            [("Date", self._plane.date()), ("x-request-id", self.flow.request_id), *self.flow.cors]
+        )
         self._transport.write(_EVENT_STREAM + own + framing)
 
     def response(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:

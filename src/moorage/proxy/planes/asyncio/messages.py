@@ -100,7 +100,10 @@ def own_lines(flow: RequestFlow, start: StartResponse, date: str = "") -> bytes:
     ).encode()
     if date:
         own += f"Date: {date}\r\n".encode()
-    return own + lines(start.more) if start.more else own
+    if start.more:
+        own += lines(start.more)
+
+    return own + lines(flow.cors) if flow.cors else own
 
 
 def own_response(
@@ -108,5 +111,5 @@ def own_response(
 ) -> bytes:
     """A response from the proxy itself."""
     head = f"HTTP/1.1 {status} {REASONS.get(status, '')}\r\n".encode()
-    length = b"Content-Length: %d\r\n\r\n" % len(body)
+    length = b"\r\n" if status == 204 else b"Content-Length: %d\r\n\r\n" % len(body)
     return b"".join((head, lines(pairs), length, body if with_body else b""))

@@ -10,6 +10,7 @@ from functools import partial
 
 import structlog
 from aiohttp import web
+from multidict import CIMultiDict
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait
@@ -241,7 +242,7 @@ class SimplePlane:
 
             failure = error_response.internal_error(context.request_id)
             flow.refuse(failure, self._clock.monotonic())
-            return await self._send(context, failure)
+            return await self._send(context, failure, flow)
         finally:
             self._running.discard(task)
             if not self._running:
@@ -320,7 +321,7 @@ class SimplePlane:
                         command = await self._read_body(context, flow)
                     case WaitForReplica():
                         if command.comment:
-                            await _comment(context, command.comment)
+                            await _comment(context, command.comment, flow)
                         command = await hold(flow, command, self._clock)
                     case Break(event):
                         assert context.open_stream is not None
@@ -353,7 +354,7 @@ class SimplePlane:
                         context.start(attempt.status)
                         return await self._pass_on(context, attempt, command, flow)
                     case LocalResponse() | ErrorResponse():
-                        return await self._send(context, command, anthropic=flow.is_anthropic)
+                        return await self._send(context, command, flow)
                     case _:
                         raise AssertionError(f"{command} does not belong here")
         finally:
@@ -414,18 +415,19 @@ class SimplePlane:
         self,
         context: RequestContext,
         response: LocalResponse | ErrorResponse,
-        *,
-        anthropic: bool = False,
+        flow: RequestFlow,
     ) -> web.Response:
-        if isinstance(response, LocalResponse):
-            context.answer(200)
-            return _json_response(200, response.body, context.request_id)
-
         context.answer(response.status)
+        if isinstance(response, LocalResponse):
+            answer = _json_response(response.status, response.body, context.request_id)
+            answer.headers.extend(flow.cors)
+            return answer
+
         error = _json_response(
-            response.status, response.body(anthropic=anthropic), context.request_id
+            response.status, response.body(anthropic=flow.is_anthropic), context.request_id
         )
         error.headers.update(response.headers)
+        error.headers.extend(flow.cors)
         if response.close or context.request.headers.get("Upgrade"):
             # frames, not a request, may follow the offer of a WebSocket
             error.force_close()
@@ -441,13 +443,13 @@ class SimplePlane:
         return error
 
 
-async def _comment(context: RequestContext, comment: bytes) -> None:
+async def _comment(context: RequestContext, comment: bytes, flow: RequestFlow) -> None:
     """Send a comment. The first one starts an event stream."""
     stream = context.open_stream
     if stream is None:
         head = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         head |= {"X-Accel-Buffering": "no", "Server": _SERVER, "x-request-id": context.request_id}
-        stream = web.StreamResponse(headers=head)
+        stream = web.StreamResponse(headers=CIMultiDict([*head.items(), *flow.cors]))
         await stream.prepare(context.request)
         context.start_stream(stream)
 
@@ -467,7 +469,11 @@ def _malformed(status: int, detail: str) -> web.Response:
 
 
 def _json_response(status: int, body: bytes, request_id: str | None) -> web.Response:
-    response = web.Response(status=status, body=body, content_type="application/json")
+    if status == 204:
+        response = web.Response(status=204)
+    else:
+        response = web.Response(status=status, body=body, content_type="application/json")
+
     response.headers["Server"] = _SERVER
     if request_id is not None:
         response.headers["x-request-id"] = request_id

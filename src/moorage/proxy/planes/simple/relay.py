@@ -37,7 +37,8 @@ async def relay(
     replica = attempt.response
     assert flow.target is not None
     own = headers.for_client(flow.target, start.overhead_s, flow.request_id)
-    head = CIMultiDict([*headers.kept_for_client(replica.headers.items()), *own, *start.more])
+    kept = headers.kept_for_client(replica.headers.items())
+    head = CIMultiDict([*kept, *own, *start.more, *flow.cors])
     reason = headers.printable_reason(replica.reason)
     if replica.content.at_eof() and start.observe is None and context.open_stream is None:
         # The body is already complete, so head and body are sent in one write.
