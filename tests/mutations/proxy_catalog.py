@@ -62,8 +62,8 @@ MUTATIONS = (
     Mutation(
         "a response without a date stays without one",
         f"{PLANE}/exchange.py",
-        'date="" if head.has_date else plane.date()',
-        'date=""',
+        'date = b"" if head.has_date else plane.date_line(now)',
+        'date = b""',
         _tests("test_response_framing", "dated"),
     ),
     Mutation(

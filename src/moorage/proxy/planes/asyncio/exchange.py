@@ -265,7 +265,8 @@ class Exchange:
         flow = self.flow
         plane = self._plane
         assert flow is not None
-        pairs = [("Server", "moorage"), ("Date", plane.date())]
+        now = plane.monotonic()
+        pairs = [("Server", "moorage")]
         if response.status != 204:
             pairs.append(("Content-Type", "application/json"))
         if isinstance(response, ErrorResponse):
@@ -283,9 +284,11 @@ class Exchange:
             pairs.append(("Connection", "close"))
 
         self._transport.write(
-            own_response(response.status, pairs, body, with_body=self._wants_body)
+            own_response(
+                response.status, plane.date_line(now), pairs, body=body, with_body=self._wants_body
+            )
         )
-        self._end(plane.monotonic())
+        self._end(now)
 
     def _open_stream(self) -> None:
         """Start an event stream from the proxy, which the replica's response later continues."""
@@ -300,10 +303,9 @@ class Exchange:
             self.keeps_alive = False
             framing = _CLOSE + framing
 
-        own = lines(
-            [("Date", self._plane.date()), ("x-request-id", self.flow.request_id), *self.flow.cors]
-        )
-        self._transport.write(_EVENT_STREAM + own + framing)
+        date = self._plane.date_line(self._plane.monotonic())
+        own = lines([("x-request-id", self.flow.request_id), *self.flow.cors])
+        self._transport.write(_EVENT_STREAM + date + own + framing)
 
     def response(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
         if ended:
@@ -373,8 +375,10 @@ class Exchange:
             self.keeps_alive = False
             framing = _CLOSE + framing
 
-        own = own_lines(flow, command, date="" if head.has_date else plane.date())
-        self._transport.write(b"".join((head.start, own, framing, piece)))
+        date = b"" if head.has_date else plane.date_line(now)
+        self._transport.write(
+            b"".join((head.start, date, own_lines(flow, command), framing, piece))
+        )
         if ended:
             self._complete(now)
         elif self._is_paused and self._upstream is not None:

@@ -47,8 +47,8 @@ class ConnectionHost(Generic[ClientT]):
         self.is_retiring = False
         self._prefix = clock.secret(9)
         self._number = 0
-        self._date = ""
-        self._date_at = -1
+        self._date = b""
+        self._date_until = float("-inf")
         self._is_empty = asyncio.Event()
 
     def handler(self) -> asyncio.Protocol:
@@ -75,10 +75,10 @@ class ConnectionHost(Generic[ClientT]):
         self._number += 1
         return f"{self._prefix}-{self._number}"
 
-    def date(self) -> str:
-        """The current value of the Date header."""
-        unix_now = int(self.clock.now().timestamp())
-        if unix_now != self._date_at:
-            self._date_at = unix_now
-            self._date = formatdate(unix_now, usegmt=True)
+    def date_line(self, now: float) -> bytes:
+        """The Date header. ``now``: monotonic seconds, which cost less than the date."""
+        if now >= self._date_until:
+            unix_now = self.clock.now().timestamp()
+            self._date = f"Date: {formatdate(int(unix_now), usegmt=True)}\r\n".encode()
+            self._date_until = now + 1 - unix_now % 1
         return self._date

@@ -90,16 +90,14 @@ def lines(pairs: Iterable[tuple[str, str]]) -> bytes:
     return "".join([f"{name}: {value}\r\n" for name, value in pairs]).encode("latin-1", "replace")
 
 
-def own_lines(flow: RequestFlow, start: StartResponse, date: str = "") -> bytes:
-    """The proxy's own header lines for a replica's response. ``date``: "" if it is dated."""
+def own_lines(flow: RequestFlow, start: StartResponse) -> bytes:
+    """The proxy's own header lines for a replica's response."""
     assert flow.target is not None
     us = int(start.overhead_s * 1e6 + 0.5)
     own = (
         f"x-request-id: {flow.request_id}\r\nx-moorage-replica: {headers.name_of(flow.target)}\r\n"
         f"x-moorage-overhead-ms: {us // 1000}{_THOUSANDTHS[us % 1000]}\r\n"
     ).encode()
-    if date:
-        own += f"Date: {date}\r\n".encode()
     if start.more:
         own += lines(start.more)
 
@@ -107,9 +105,9 @@ def own_lines(flow: RequestFlow, start: StartResponse, date: str = "") -> bytes:
 
 
 def own_response(
-    status: int, pairs: Iterable[tuple[str, str]], body: bytes, *, with_body: bool
+    status: int, date: bytes, pairs: Iterable[tuple[str, str]], *, body: bytes, with_body: bool
 ) -> bytes:
-    """A response from the proxy itself."""
+    """A response from the proxy itself. ``date``: its header line."""
     head = f"HTTP/1.1 {status} {REASONS.get(status, '')}\r\n".encode()
     length = b"\r\n" if status == 204 else b"Content-Length: %d\r\n\r\n" % len(body)
-    return b"".join((head, lines(pairs), length, body if with_body else b""))
+    return b"".join((head, date, lines(pairs), length, body if with_body else b""))
