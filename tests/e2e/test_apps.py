@@ -79,7 +79,9 @@ async def test_app_is_opened_forwarded_and_revoked(user: Platform) -> None:
     started = await asyncio.to_thread(one_node.run, *START, *program)
     assert started.returncode == 0, started.stderr
     url = (await asyncio.to_thread(one_node.run, "open", "apps")).stdout.strip()
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
+    cookies = aiohttp.CookieJar(unsafe=True)
+    # Like a browser, which keeps the access token as a cookie.
+    async with aiohttp.ClientSession(cookie_jar=cookies, headers={"Accept": "text/html"}) as http:
 
         async def answers() -> bool:
             return (await get(http, url))[0] == 200

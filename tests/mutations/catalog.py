@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.mutations import (
     access_catalog,
+    app_catalog,
     client_catalog,
     device_catalog,
     guard_catalog,
@@ -42,6 +43,7 @@ STREAM_FENCING = ("tests/store/test_stream_fencing.py",)
 
 MUTATIONS = (
     *access_catalog.MUTATIONS,
+    *app_catalog.MUTATIONS,
     *scheduler_catalog.MUTATIONS,
     *sandbox_catalog.MUTATIONS,
     *http_catalog.MUTATIONS,

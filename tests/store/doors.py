@@ -41,8 +41,9 @@ from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc.running_command import RelayedCommand
 from moorage.manager.rpc.ssh import SshBroker
-from moorage.proxy.apps.address import parse_address, read_credentials
+from moorage.proxy.apps.address import parse_address
 from moorage.proxy.apps.admission import AppGrant, admit
+from moorage.proxy.apps.credentials import read_credentials
 from moorage.proxy.core.routes import IndexedTable
 from moorage.sdk import Client
 from tests.clocks import StoreClock

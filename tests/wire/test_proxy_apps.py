@@ -16,6 +16,7 @@ from tests.addresses import free_port
 from yarl import URL
 
 MIB = 1024 * 1024
+PAGE = {"Accept": "text/html"}
 
 
 async def echo_request(request: web.Request) -> web.Response:
@@ -30,7 +31,7 @@ async def test_access_token_in_the_address_becomes_a_cookie_and_reaches_neither_
     with structlog.testing.capture_logs() as logged:
         async with serving_app(tmp_path, echo_request) as (client, url):
             async with client.session.get(
-                f"{url}/a?x=1&access_token={ACCESS_TOKEN}&y", allow_redirects=False
+                f"{url}/a?x=1&access_token={ACCESS_TOKEN}&y", headers=PAGE, allow_redirects=False
             ) as response:
                 assert (response.status, response.headers["Location"]) == (
                     303,
@@ -96,15 +97,15 @@ async def test_app_has_its_own_host_name_with_a_domain(tmp_path):
         port = client.url.rpartition(":")[2]
         host = f"lab--{ID}.apps.test:{port}"
         async with client.session.get(
-            f"{url}/a?x=1&access_token={ACCESS_TOKEN}", allow_redirects=False
+            f"{url}/a?x=1&access_token={ACCESS_TOKEN}", headers=PAGE, allow_redirects=False
         ) as response:
             assert response.headers["Location"] == f"//{host}/a?x=1&access_token={ACCESS_TOKEN}"
             assert "Set-Cookie" not in response.headers
 
-        options = {"headers": {"Host": host}, "allow_redirects": False}
+        options = {"headers": PAGE | {"Host": host}, "allow_redirects": False}
         async with client.session.get(
             URL(f"{client.url}//evil.example/?access_token={ACCESS_TOKEN}", encoded=True),
-            headers={"Host": host, "X-Forwarded-Proto": "https://evil.example/?"},
+            headers=PAGE | {"Host": host, "X-Forwarded-Proto": "https://evil.example/?"},
             allow_redirects=False,
         ) as response:
             assert response.headers["Location"] == "/evil.example/", "not another host"
@@ -155,13 +156,12 @@ async def test_access_token_works_at_once_and_ends_with_revocation(tmp_path):
 async def test_errors_of_unreachable_apps(tmp_path):
     async with serving(tmp_path, app_table(free_port())) as client:
         url = f"{client.url}/apps/{ID}/lab/"
-        page = {"Accept": "text/html"}
         async with client.session.get(url, headers=BEARER) as response:
             error = (await response.json())["error"]
 
         assert (response.status, error["code"]) == (502, "app_no_answer")
         assert f"moorage logs {ID}" in error["message"]
-        async with client.session.get(url, headers=page) as response:
+        async with client.session.get(url, headers=PAGE) as response:
             assert (response.status, response.content_type) == (401, "text/html")
             assert f"moorage open {ID} lab" in await response.text()
 
@@ -182,7 +182,7 @@ async def test_errors_of_unreachable_apps(tmp_path):
                 "access_token_expired",
             )
 
-        async with client.session.get(url, headers=BEARER | page) as response:
+        async with client.session.get(url, headers=BEARER | PAGE) as response:
             assert (response.status, response.content_type) == (401, "text/html")
             assert f"moorage open {ID} lab" in await response.text()
 

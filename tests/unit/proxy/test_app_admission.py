@@ -13,15 +13,9 @@ from moorage.common.http.client_address import TrustedProxies
 from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, RouteTable
 from moorage.common.model.ids import SessionId
 from moorage.proxy.apps import error_response, headers
-from moorage.proxy.apps.address import (
-    AppAddress,
-    Credentials,
-    client_scheme,
-    local_path,
-    parse_address,
-    read_credentials,
-)
+from moorage.proxy.apps.address import AppAddress, client_scheme, local_path, parse_address
 from moorage.proxy.apps.admission import AppGrant, admit, is_still_granted
+from moorage.proxy.apps.credentials import Credentials, CredentialSource, PossibleCredential
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.routes import IndexedTable
 
@@ -115,29 +109,23 @@ def test_parse_address_accepts_any_text(host: str, target: str) -> None:
     parse_address(host, f"/apps/{target}", "")
 
 
-def test_credentials_are_removed_from_the_address() -> None:
-    address = AppAddress(
-        ID, "lab", path="/p", subpath="/p", query="a=1&access_token=x&access_token=y&permitted=2"
-    )
-    credentials = read_credentials(
-        address,
-        {"Authorization": "Bearer  z "},
-        ["a=b; moorage-access-token=c1", "moorage-access-token=c2"],
-    )
-    assert credentials == Credentials(
-        AppAddress(ID, "lab", path="/p", subpath="/p", query="a=1&permitted=2"),
-        ("x", "y"),
-        "z",
-        ("c1", "c2"),
-    )
-    assert read_credentials(address, {"Authorization": "token z"}, []).from_header == ""
-
-
 def credentials_for(
-    app: str = "lab", *, query: str = "", header: str = "", cookie: str = "", session: str = ID
+    app: str = "lab",
+    *,
+    query: str = "",
+    header: str = "",
+    basic: str = "",
+    cookie: str = "",
+    session: str = ID,
 ) -> Credentials:
     address = AppAddress(session, app, f"/apps/{session}/{app}/", "/")
-    return Credentials(address, (query,) if query else (), header, (cookie,) if cookie else ())
+    given: tuple[tuple[CredentialSource, str], ...] = (
+        ("query", query),
+        ("header", header),
+        ("basic", basic),
+        ("cookie", cookie),
+    )
+    return Credentials(address, tuple(PossibleCredential(*one) for one in given if one[1]))
 
 
 @pytest.mark.parametrize(
@@ -145,8 +133,11 @@ def credentials_for(
     [
         (credentials_for(query="good"), ""),
         (credentials_for(header="good"), ""),
+        (credentials_for(basic="good"), ""),
         (credentials_for(cookie="good"), ""),
         (credentials_for(header="anns"), ""),
+        (credentials_for(basic="anns"), ""),
+        (credentials_for(basic="bobs"), "app_forbidden"),
         (credentials_for(header="root"), ""),
         (credentials_for(header="lead"), ""),
         (credentials_for(header="lead-elsewhere"), "app_not_found"),
@@ -184,7 +175,8 @@ def test_admit(credentials: Credentials, code: str) -> None:
 def test_tunnels_reach_tcp_and_http_apps() -> None:
     for app, access_token in (("lab", "good"), ("db", "dbs")):
         address = AppAddress(ID, app, "", "", tunnel=True)
-        assert isinstance(admit(Credentials(address, (), access_token, ()), TABLE, NOW), AppGrant)
+        credentials = Credentials(address, (PossibleCredential("header", access_token),))
+        assert isinstance(admit(credentials, TABLE, NOW), AppGrant)
 
 
 @pytest.mark.parametrize(
@@ -201,11 +193,12 @@ def test_tunnels_reach_tcp_and_http_apps() -> None:
         ("GET", True, "http://proxy:8800", True),
     ],
 )
-def test_pages_of_other_origins_cannot_act_with_the_cookie(
-    method: str, upgrade: bool, origin: str | None, admitted: bool
+@pytest.mark.parametrize("source", ["cookie", "basic"])
+def test_pages_of_other_origins_cannot_act_with_what_browsers_send_by_themselves(
+    source: str, method: str, upgrade: bool, origin: str | None, admitted: bool
 ) -> None:
     context = {"method": method, "upgrade": upgrade, "host": "proxy:8800", "origin": origin}
-    result = admit(credentials_for(cookie="good"), TABLE, NOW, **context)  # type: ignore[arg-type]
+    result = admit(credentials_for(**{source: "good"}), TABLE, NOW, **context)  # type: ignore[arg-type]
     assert isinstance(result, AppGrant) is admitted
     assert isinstance(admit(credentials_for(header="good"), TABLE, NOW, **context), AppGrant)  # type: ignore[arg-type]
 
@@ -282,10 +275,17 @@ def test_open_connections_end_with_their_agent() -> None:
         )
 
 
-def grant(source: str = "cookie", **changes: object) -> AppGrant:
+def grant(
+    source: CredentialSource = "cookie", *, passes_authorization: bool = True, **changes: object
+) -> AppGrant:
     return AppGrant(
-        route(**changes), "good", sha256=sha("good"), source=source, expires_at=int(NOW) + 60
-    )  # type: ignore[arg-type]
+        route(**changes),  # type: ignore[arg-type]
+        "good",
+        sha256=sha("good"),
+        source=source,
+        expires_at=int(NOW) + 60,
+        passes_authorization=passes_authorization,
+    )
 
 
 BY_PATH = AppAddress(ID, "lab", f"/apps/{ID}/lab/x", "/x")
@@ -315,10 +315,9 @@ def test_access_tokens_never_reach_the_app() -> None:
     assert sent["Authorization"] == "token mine"
     assert "good" not in str(sent)
     assert "Cookie" not in dict(to_app([("Cookie", "moorage-access-token=good")]))
-    assert "Authorization" not in dict(
-        to_app([("Authorization", "Bearer good")], granted=grant("header"))
-    )
-    guarded = to_app([("Authorization", "Bearer good")], granted=grant("header", key="k"))
+    withheld = grant("header", passes_authorization=False)
+    assert "Authorization" not in dict(to_app([("Authorization", "Bearer good")], granted=withheld))
+    guarded = to_app([("Authorization", "token mine")], granted=grant(key="k"))
     assert [value for name, value in guarded if name == "Authorization"] == ["Bearer k"]
 
 
@@ -459,12 +458,6 @@ def test_no_credential_reaches_an_app_in_any_header(secret: str) -> None:
         assert secret not in str(sent)
         assert dict(sent)["Cookie"] == "a=1"
         assert {"Authorization", "X-Anything"}.isdisjoint(dict(sent))
-
-
-def test_no_credential_reaches_an_app_in_the_query() -> None:
-    query = f"access%5Ftoken={TOKEN}&k=mg%2D{'x' * 43}&a=1"
-    address = AppAddress(ID, "lab", path="/p", subpath="/p", query=query)
-    assert read_credentials(address, {}, []).address.query == "a=1"
 
 
 def test_only_a_trusted_web_server_changes_the_scheme_and_only_to_one_of_two() -> None:

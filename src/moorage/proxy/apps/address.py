@@ -1,4 +1,4 @@
-"""Addresses of apps: finds the app that a request is for, and its credentials. Pure.
+"""Addresses of apps: finds the app that a request is for. Pure.
 
 An app has the path ``/apps/SESSION/APP/…`` and, if a domain is set, the host name
 ``APP--SESSION.DOMAIN``. A TCP tunnel to it is at ``/tunnel/SESSION/APP``.
@@ -7,20 +7,14 @@ An app has the path ``/apps/SESSION/APP/…`` and, if a domain is set, the host 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from urllib.parse import unquote
+from dataclasses import dataclass
 
 from moorage.common.model.service_ports import app_path
 
-COOKIE = "moorage-access-token"
-QUERY_PARAMETER = "access_token"
 TUNNEL = "/tunnel/"
 
 _BY_PATH = re.compile(r"/(apps|tunnel)/([^/?#]*)/?([^/?#]*)(/[^?#]*)?")
 _LABEL = re.compile(r"([a-z][a-z0-9-]*?)--([0-9a-f-]{36})")
-# Matches API keys, join tokens and access tokens anywhere in a text.
-_SECRET = re.compile(r"\bmg[a-z]?-[A-Za-z0-9_-]{20,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +37,6 @@ class AppAddress:
     @property
     def prefix(self) -> str:
         return app_path(self.session_id, self.app)
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """A request's values that may be access tokens or keys, by source. ``address`` contains none of
-    them."""
-
-    address: AppAddress
-    from_query: tuple[str, ...]
-    from_header: str
-    from_cookies: tuple[str, ...]
 
 
 def parse_address(host: str, target: str, domain: str) -> AppAddress | None:
@@ -91,35 +74,6 @@ def is_for_apps(host: str, target: str, domain: str) -> bool:
 def _host_label(host: str, domain: str) -> str:
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
     return name[: -len(domain) - 1].lower() if name.lower().endswith(f".{domain}") else ""
-
-
-def read_credentials(
-    address: AppAddress, headers: Mapping[str, str], cookie_headers: Iterable[str]
-) -> Credentials:
-    """Read the credentials. ``headers`` must be case-insensitive. ``cookie_headers``: the values of
-    all Cookie headers."""
-    fields = address.query.split("&") if address.query else []
-    tokens = tuple(f.partition("=")[2] for f in fields if f.partition("=")[0] == QUERY_PARAMETER)
-    query = "&".join(
-        f for f in fields if f.partition("=")[0] != QUERY_PARAMETER and not has_secret(unquote(f))
-    )
-    scheme, _, bearer = headers.get("Authorization", "").partition(" ")
-    cookies = (
-        cookie.strip().partition("=") for line in cookie_headers for cookie in line.split(";")
-    )
-
-    return Credentials(
-        replace(address, query=query),
-        tokens,
-        bearer.strip() if scheme.lower() == "bearer" else "",
-        tuple(value for name, _, value in cookies if name == COOKIE),
-    )
-
-
-def has_secret(text: str) -> bool:
-    """Return whether ``text`` contains anything that looks like a Moorage credential, valid or
-    not."""
-    return "mg" in text and _SECRET.search(text) is not None
 
 
 def client_scheme(own: str, forwarded: str, *, trusted: bool) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from moorage.common.link.messages import AppRoute, KeyGrant
 from moorage.common.model.roles import Role
@@ -22,11 +21,18 @@ from moorage.common.model.session_access import (
     decide,
 )
 from moorage.proxy.apps import error_response
-from moorage.proxy.apps.address import AppAddress, Credentials
+from moorage.proxy.apps.address import AppAddress
+from moorage.proxy.apps.credentials import (
+    SENT_BY_ITSELF,
+    TAKES_KEYS,
+    Credentials,
+    CredentialSource,
+    query_for_app,
+)
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.core.secret_form import has_secret
 
-CredentialSource = Literal["query", "header", "cookie"]
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -34,7 +40,8 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 class AppGrant:
     """An admitted request. ``secret`` is its credential, with the digest ``sha256``.
 
-    ``expires_at`` is in seconds since the epoch, 0 for never.
+    ``expires_at`` is in seconds since the epoch, 0 for never. The app gets ``query``, and the
+    client's Authorization if ``passes_authorization``: neither has a credential of Moorage.
     """
 
     route: AppRoute
@@ -42,6 +49,8 @@ class AppGrant:
     sha256: str
     source: CredentialSource
     expires_at: int
+    query: str = ""
+    passes_authorization: bool = False
 
 
 def admit(
@@ -57,7 +66,8 @@ def admit(
     """Check a request by its head: does the app exist, is it ready, and does a credential grant
     access to it?
 
-    The first credential that grants access is used, in the order query, header, cookie.
+    The first credential that grants access is used. What is no Moorage credential belongs to the
+    app and has no effect here.
     """
     address = credentials.address
     if not address.session_id or not address.app:
@@ -66,37 +76,52 @@ def admit(
     route = table.apps.get((address.session_id, address.app))
     expired_at = 0
     refused = Verdict.ALLOWED
-    for source, secret in _candidates(credentials):
-        # Look up by digest, because the timing then reveals nothing about an almost correct secret.
-        sha256 = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+    has_misplaced_key = False
+    for candidate in credentials.candidates:
+        source = candidate.source
+        sha256 = _digest(candidate.secret)
         found = _check(
             sha256,
             address,
             route=route,
             table=table,
             unix_now=unix_now,
-            allow_keys=source == "header",
+            allow_keys=source in TAKES_KEYS,
         )
+        has_misplaced_key = has_misplaced_key or found.is_misplaced_key
         if found.verdict is not Verdict.ALLOWED:
             refused = found.verdict
         if not found.granted:
             expired_at = max(expired_at, found.expires_at)
             continue
-        if source == "cookie" and _is_cross_origin(method, upgrade, host, origin):
+        if source in SENT_BY_ITSELF and _is_cross_origin(method, upgrade, host, origin):
             return error_response.cross_origin(origin or "")
         if route is None:
             return error_response.not_ready(address)
         if route.protocol == "tcp" and not address.tunnel:
             return error_response.not_http(address)
 
-        return AppGrant(route, secret, sha256=sha256, source=source, expires_at=found.expires_at)
+        return AppGrant(
+            route,
+            candidate.secret,
+            sha256=sha256,
+            source=source,
+            expires_at=found.expires_at,
+            query=query_for_app(address.query, lambda secret: _is_of_moorage(secret, table)),
+            passes_authorization=not any(
+                given.source in ("header", "basic") and _is_of_moorage(given.secret, table)
+                for given in credentials.candidates
+            ),
+        )
 
     if expired_at:
         return error_response.access_token_expired(address, unix_now - expired_at)
     if refused is not Verdict.ALLOWED:
         return error_response.refused(address, refused)
+    if has_misplaced_key:
+        return error_response.misplaced_key(address)
 
-    return error_response.unauthorized(address, given=bool(_candidates(credentials)))
+    return error_response.unauthorized(address, given=bool(credentials.candidates))
 
 
 def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
@@ -115,23 +140,29 @@ def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
     return key is not None and may_open(key, grant.route) is Verdict.ALLOWED
 
 
-def _candidates(credentials: Credentials) -> list[tuple[CredentialSource, str]]:
-    candidates: list[tuple[CredentialSource, str]] = [
-        ("query", value) for value in credentials.from_query
-    ]
-    if credentials.from_header:
-        candidates.append(("header", credentials.from_header))
-    return candidates + [("cookie", value) for value in credentials.from_cookies]
+def _digest(secret: str) -> str:
+    """The digest by which a secret is looked up, because the timing of that reveals nothing about
+    an almost correct secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _is_of_moorage(secret: str, table: IndexedTable) -> bool:
+    """Whether a secret is Moorage's, for whatever session and even if it has expired."""
+    if has_secret(secret):
+        return True
+    sha256 = _digest(secret)
+    return sha256 in table.access_tokens or table.find_key(sha256, 0) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The result of checking a credential. ``expires_at``: 0 if unknown or never. ``verdict``: the
-    decision about a valid key."""
+    decision about a valid key. ``is_misplaced_key``: it is a key where keys are not accepted."""
 
     granted: bool
     expires_at: int = 0
     verdict: Verdict = Verdict.ALLOWED
+    is_misplaced_key: bool = False
 
 
 def _check(
@@ -143,15 +174,14 @@ def _check(
     unix_now: float,
     allow_keys: bool,
 ) -> _Found:
-    """Check a credential. API keys are accepted only in a header, because they must not appear in
-    an address or a cookie."""
+    """Check a credential."""
     token = table.access_tokens.get(sha256)
     if token is not None and (token.session_id, token.app) == (address.session_id, address.app):
         return _Found(unix_now < token.expires_at, token.expires_at)
 
-    key = table.find_key(sha256, unix_now) if allow_keys else None
-    if key is None:
-        return _Found(granted=False)
+    key = table.find_key(sha256, unix_now)
+    if key is None or not allow_keys:
+        return _Found(granted=False, is_misplaced_key=key is not None)
 
     verdict = may_open(key, route)
     if verdict is not Verdict.ALLOWED:
@@ -182,8 +212,8 @@ def _caller_of(key: KeyGrant) -> Caller:
 
 
 def _is_cross_origin(method: str, upgrade: bool, host: str, origin: str | None) -> bool:
-    """Return whether a page from another origin uses the browser's cookie. Safe methods are
-    allowed."""
+    """Return whether a page from another origin uses what the browser sends by itself. Safe methods
+    are allowed."""
     if origin is None or (method in _SAFE_METHODS and not upgrade):
         return False
     return re.sub(r"^[a-z]+://", "", origin.lower()) != host.lower()

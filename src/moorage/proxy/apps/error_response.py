@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from moorage.common.model.session_access import Verdict
-from moorage.proxy.apps.address import AppAddress, Credentials
+from moorage.proxy.apps.address import AppAddress
+from moorage.proxy.apps.credentials import Credentials
 from moorage.proxy.core.error_response import INVALID, SERVER, UNAVAILABLE, ErrorResponse
 
 _RETRY_S = 2
 # Errors that a newer table from the manager may resolve.
 _UNKNOWN_YET = ("no_access_token", "app_not_found")
+# Clients such as git and wget send a password only after this challenge. A Bearer challenge beside
+# it would make clients of container registries look for a token service.
+_CHALLENGE = {"WWW-Authenticate": 'Basic realm="Moorage", charset="UTF-8"'}
 _ROLE = "This key opens no apps: its role or its scopes do not allow it. Use the key of a member."
 _REFUSALS = {
     Verdict.ROLE: _ROLE,
@@ -50,8 +54,17 @@ def unauthorized(address: AppAddress, *, given: bool) -> ErrorResponse:
         INVALID,
         "no_access_token",
         f"{problem} {_open_command(address)}",
-        headers={"WWW-Authenticate": "Bearer"},
+        headers=_CHALLENGE,
     )
+
+
+def misplaced_key(address: AppAddress) -> ErrorResponse:
+    """The refusal of a valid key that is not in a header."""
+    message = (
+        "API keys are not accepted in the address or in a cookie of an app. Send the key as "
+        f"`Authorization: Bearer`, or use an access token: {_open_command(address)}"
+    )
+    return ErrorResponse(401, INVALID, "no_access_token", message, headers=_CHALLENGE)
 
 
 def refused(address: AppAddress, verdict: Verdict) -> ErrorResponse:
@@ -69,9 +82,7 @@ def access_token_expired(address: AppAddress, ago_s: float) -> ErrorResponse:
     minutes = int(ago_s // 60)
     when = f"{minutes} min ago" if minutes else "just now"
     message = f"Your access token for this app expired {when}. {_open_command(address)}"
-    return ErrorResponse(
-        401, INVALID, "access_token_expired", message, headers={"WWW-Authenticate": "Bearer"}
-    )
+    return ErrorResponse(401, INVALID, "access_token_expired", message, headers=_CHALLENGE)
 
 
 def cross_origin(origin: str) -> ErrorResponse:
@@ -125,17 +136,28 @@ def needs_websocket() -> ErrorResponse:
 
 def may_resolve(error: ErrorResponse, credentials: Credentials) -> bool:
     """Return whether a newer table may admit the request: a new access token, or a session that
-    just started.
+    just started."""
+    return error.code == "app_not_ready" or (error.code in _UNKNOWN_YET and credentials.may_be_new)
 
-    A cookie is never new, because the proxy itself sets it after accepting the token.
-    """
-    fresh = bool(credentials.from_query or credentials.from_header)
-    return error.code == "app_not_ready" or (error.code in _UNKNOWN_YET and fresh)
+
+def asks_for_page(accept: str) -> bool:
+    """Whether a browser opens a page: its scripts and other programs do not ask for HTML."""
+    return "text/html" in accept.lower()
+
+
+def is_browser(headers: Mapping[str, str]) -> bool:
+    """Whether a browser sends the request, or a script in it. ``headers`` must be
+    case-insensitive. Browsers send Sec-Fetch headers over TLS and to loopback only."""
+    return (
+        asks_for_page(headers.get("Accept", ""))
+        or "Sec-Fetch-Mode" in headers
+        or headers.get("User-Agent", "").startswith("Mozilla/")
+    )
 
 
 def render(error: ErrorResponse, accept: str) -> tuple[bytes, str]:
     """The body and media type, in the format requested by the Accept header."""
-    if "text/html" not in accept.lower():
+    if not asks_for_page(accept):
         return error.body(), "application/json"
 
     refresh = '<meta http-equiv="refresh" content="3">' if error.status in (502, 503) else ""
@@ -147,10 +169,9 @@ def render(error: ErrorResponse, accept: str) -> tuple[bytes, str]:
     )
 
 
-def without_challenge(error: ErrorResponse, accept: str) -> ErrorResponse:
-    """The error without WWW-Authenticate, for browsers, which cannot answer a Bearer challenge."""
-    if "text/html" not in accept.lower():
-        return error
+def without_challenge(error: ErrorResponse) -> ErrorResponse:
+    """The error without WWW-Authenticate, for browsers: they would ask their user for a password,
+    in the middle of a page that is already open."""
     kept: Mapping[str, str] = {k: v for k, v in error.headers.items() if k != "WWW-Authenticate"}
     return replace(error, headers=dict(kept))
 

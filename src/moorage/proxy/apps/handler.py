@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from urllib.parse import quote
 
 import aiohttp
 import structlog
@@ -19,17 +20,15 @@ from moorage.common.http.exclusive import read_some
 from moorage.common.http.server import ConnectionLimits, read_in_time
 from moorage.proxy.apps import error_response, headers
 from moorage.proxy.apps.address import (
-    QUERY_PARAMETER,
     TUNNEL,
     AppAddress,
-    Credentials,
     app_host,
     client_scheme,
     local_path,
     parse_address,
-    read_credentials,
 )
 from moorage.proxy.apps.admission import AppGrant, admit, is_still_granted
+from moorage.proxy.apps.credentials import QUERY_PARAMETER, Credentials, read_credentials
 from moorage.proxy.apps.request_context import RequestContext, abort_connection
 from moorage.proxy.apps.tunnel import tunnel
 from moorage.proxy.apps.upgrade_relay import relay_upgrade
@@ -109,7 +108,6 @@ class AppHandler:
         if isinstance(grant, ErrorResponse):
             return self._error(context, grant)
 
-        address = credentials.address
         if (
             not address.tunnel
             and not upgrade
@@ -172,13 +170,15 @@ class AppHandler:
 
         It leads to the app's own host name if there is a domain, to the address without its access
         token, which becomes a cookie, or to the address with a slash at the end, which relative
-        links need.
+        links need. Programs that send a token in the address keep no cookies, so they are not
+        redirected.
         """
         request = context.request
-        if request.method not in ("GET", "HEAD"):
+        opens_page = error_response.asks_for_page(request.headers.get("Accept", ""))
+        if request.method not in ("GET", "HEAD") or (grant.source == "query" and not opens_page):
             return None
 
-        query = f"?{address.query}" if address.query else ""
+        query = f"?{grant.query}" if grant.query else ""
         by_path = not address.by_host
         response = web.Response(
             status=303, headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
@@ -190,7 +190,7 @@ class AppHandler:
 
             # Without a scheme, so that the browser keeps its own.
             response.headers["Location"] = (
-                f"//{host}{path}{query}{separator}{QUERY_PARAMETER}={grant.secret}"
+                f"//{host}{path}{query}{separator}{QUERY_PARAMETER}={quote(grant.secret, safe='')}"
             )
         elif grant.source == "query":
             slash = "/" if by_path and not address.subpath else ""
@@ -298,8 +298,11 @@ class AppHandler:
         return await tunnel(context.request, reader, writer)
 
     def _error(self, context: RequestContext, error: ErrorResponse) -> web.Response:
-        accept = context.request.headers.get("Accept", "")
-        error = error_response.without_challenge(error, accept)
+        given = context.request.headers
+        accept = given.get("Accept", "")
+        if error_response.is_browser(given):
+            error = error_response.without_challenge(error)
+
         body, media_type = error_response.render(error, accept)
         context.answer(error.status)
         response = web.Response(
@@ -326,7 +329,7 @@ def _url(address: AppAddress, grant: AppGrant) -> URL:
     route = grant.route
     host = f"[{route.host}]" if ":" in route.host else route.host
     path = address.path if address.by_host or route.base_path else address.subpath or "/"
-    query = f"?{address.query}" if address.query else ""
+    query = f"?{grant.query}" if grant.query else ""
     return URL(f"http://{host}:{route.port}{path}{query}", encoded=True)
 
 

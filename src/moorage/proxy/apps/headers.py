@@ -6,10 +6,12 @@ import re
 from datetime import UTC, datetime
 
 from moorage.common.link.messages import AppRoute
-from moorage.proxy.apps.address import COOKIE, AppAddress, has_secret
+from moorage.proxy.apps.address import AppAddress
 from moorage.proxy.apps.admission import AppGrant
+from moorage.proxy.apps.credentials import COOKIE
 from moorage.proxy.core import headers
 from moorage.proxy.core.headers import HeaderPairs
+from moorage.proxy.core.secret_form import has_secret
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Set while the session is considered idle and is about to end.
@@ -40,7 +42,7 @@ def to_app(
         "x-forwarded-host",
         "x-forwarded-prefix",
     }
-    if grant.source == "header" or grant.route.key:
+    if grant.route.key or not grant.passes_authorization:
         dropped |= {"authorization"}
     if not upgrade:
         dropped |= {"upgrade"}

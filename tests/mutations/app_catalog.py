@@ -1,0 +1,67 @@
+"""Mutations of the proxy's apps: credentials and headers that cross it, and slow transfers."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+CREDENTIALS = ("tests/unit/proxy/test_app_credentials.py",)
+CLIENTS = "tests/wire/test_proxy_app_clients.py"
+
+MUTATIONS = (
+    Mutation(
+        "an app gets a token of Moorage that is only known from the table",
+        "proxy/apps/admission.py",
+        "    return sha256 in table.access_tokens or table.find_key(sha256, 0) is not None\n",
+        "    return False\n",
+        CREDENTIALS,
+    ),
+    Mutation(
+        "an app does not get its own token in the query",
+        "proxy/apps/credentials.py",
+        "(bool(secret) and is_of_moorage(secret))",
+        "bool(secret)",
+        CREDENTIALS,
+    ),
+    Mutation(
+        "an app gets a credential of Moorage inside Basic",
+        "proxy/apps/admission.py",
+        'given.source in ("header", "basic") and',
+        'given.source == "header" and',
+        CREDENTIALS,
+    ),
+    Mutation(
+        "an app gets a credential of Moorage inside Basic without padding",
+        "proxy/apps/credentials.py",
+        'base64.b64decode(rest.rstrip("=") + "==", altchars=b"-_")',
+        "base64.b64decode(rest, validate=True)",
+        CREDENTIALS,
+    ),
+    Mutation(
+        "a key in an address opens an app",
+        "proxy/apps/credentials.py",
+        'TAKES_KEYS: frozenset[CredentialSource] = frozenset({"header", "basic"})',
+        'TAKES_KEYS: frozenset[CredentialSource] = frozenset({"header", "basic", "query"})',
+        CREDENTIALS,
+    ),
+    Mutation(
+        "a page of another site acts with the password that a browser knows",
+        "proxy/apps/credentials.py",
+        'frozenset({"basic", "cookie"})',
+        'frozenset({"cookie"})',
+        ("tests/unit/proxy/test_app_admission.py",),
+    ),
+    Mutation(
+        "a program that sends a token in the address is redirected",
+        "proxy/apps/handler.py",
+        '(grant.source == "query" and not opens_page)',
+        "False",
+        (CLIENTS, "-k", "as_their_servers"),
+    ),
+    Mutation(
+        "a browser asks for a password in the middle of a page",
+        "proxy/apps/error_response.py",
+        'or headers.get("User-Agent", "").startswith("Mozilla/")',
+        "or False",
+        CREDENTIALS,
+    ),
+)
