@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 CREDENTIALS = ("tests/unit/proxy/test_app_credentials.py",)
+ASSERTED = ("tests/unit/proxy/test_asserted_headers.py",)
+PEERS = "tests/conformance/planes/test_trusted_proxies.py"
 CLIENTS = "tests/wire/test_proxy_app_clients.py"
 
 MUTATIONS = (
@@ -63,5 +65,40 @@ MUTATIONS = (
         'or headers.get("User-Agent", "").startswith("Mozilla/")',
         "or False",
         CREDENTIALS,
+    ),
+    Mutation(
+        "an app believes what an untrusted client says about itself",
+        "proxy/apps/headers.py",
+        "if forwarded or not is_asserted(lower):",
+        "if True:",
+        ASSERTED,
+    ),
+    Mutation(
+        "an engine believes what an untrusted client says about itself",
+        "proxy/core/headers.py",
+        "(is_trusted or not is_asserted(name))",
+        "True",
+        ASSERTED,
+    ),
+    Mutation(
+        "a header with another separator is not recognized as an assertion",
+        "proxy/core/asserted_headers.py",
+        '_SEPARATOR.sub("-", name.lower())',
+        "name.lower()",
+        ASSERTED,
+    ),
+    Mutation(
+        "a head remembered of a trusted web server is used for a client",
+        "proxy/planes/asyncio/client.py",
+        "self._plane.heads_of_trusted if self._is_trusted else self._plane.heads",
+        "self._plane.heads",
+        (PEERS, "-k", "replica and not simple"),
+    ),
+    Mutation(
+        "the other plane takes all clients for trusted",
+        "proxy/planes/simple/upstream.py",
+        "is_trusted = self._trusted.contains(request.remote)",
+        "is_trusted = True",
+        (PEERS, "-k", "replica and simple"),
     ),
 )

@@ -114,6 +114,7 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
     "test_revoked_keys": (Seam((SIMPLE,), "requests end by the time limit of their task"),),
     "test_cors": (Seam((SIMPLE,), "each plane adds the headers itself"),),
     "test_traces": (Seam((SIMPLE,), "each plane adds the headers itself"),),
+    "test_trusted_proxies": (Seam((SIMPLE,), "each plane finds out who its peer is"),),
     "test_log_lines": (Seam((SIMPLE,), "each plane sets the subject itself"),),
     "test_realtime": (
         Seam((SIMPLE_DIALED,), "the upgrade of a stream, and no connection handed over"),

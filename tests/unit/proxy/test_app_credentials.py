@@ -83,7 +83,14 @@ def decide(
     if isinstance(found, ErrorResponse):
         return found, {}
     sent = headers.to_app(
-        pairs, address, found, host="proxy", peer="192.0.2.9", scheme="http", upgrade=False
+        pairs,
+        address,
+        found,
+        host="proxy",
+        peer="192.0.2.9",
+        scheme="http",
+        upgrade=False,
+        without=found.withheld,
     )
     return found, dict(sent) | {"query": found.query}
 

@@ -431,8 +431,8 @@ class ProxySettings(DialOutSettings, SshSettings, Section):
     tls_key: Path | None = None
     """Key of ``tls_certificate``, in PEM."""
     trusted_proxies: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
-    """Addresses of web servers in front of this proxy whose X-Forwarded-For and X-Forwarded-Proto
-    headers are trusted."""
+    """Addresses of web servers in front of this proxy that are trusted to say who their clients
+    are: X-Forwarded-For and similar headers of others reach neither apps nor models."""
     internal_listen: Address = "127.0.0.1:8801"
     """Address of health and metrics."""
     manager: Addresses = "127.0.0.1:8701"

@@ -40,8 +40,8 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 class AppGrant:
     """An admitted request. ``secret`` is its credential, with the digest ``sha256``.
 
-    ``expires_at`` is in seconds since the epoch, 0 for never. The app gets ``query``, and the
-    client's Authorization if ``passes_authorization``: neither has a credential of Moorage.
+    ``expires_at`` is in seconds since the epoch, 0 for never. ``query`` is for the app, without
+    credentials of Moorage. ``withheld``: the headers, in lower case, that contain one.
     """
 
     route: AppRoute
@@ -50,7 +50,7 @@ class AppGrant:
     source: CredentialSource
     expires_at: int
     query: str = ""
-    passes_authorization: bool = False
+    withheld: frozenset[str] = frozenset()
 
 
 def admit(
@@ -101,6 +101,10 @@ def admit(
         if route.protocol == "tcp" and not address.tunnel:
             return error_response.not_http(address)
 
+        has_header = any(
+            given.source in ("header", "basic") and _is_of_moorage(given.secret, table)
+            for given in credentials.candidates
+        )
         return AppGrant(
             route,
             candidate.secret,
@@ -108,10 +112,7 @@ def admit(
             source=source,
             expires_at=found.expires_at,
             query=query_for_app(address.query, lambda secret: _is_of_moorage(secret, table)),
-            passes_authorization=not any(
-                given.source in ("header", "basic") and _is_of_moorage(given.secret, table)
-                for given in credentials.candidates
-            ),
+            withheld=frozenset({"authorization"} if has_header else ()),
         )
 
     if expired_at:

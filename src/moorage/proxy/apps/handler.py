@@ -229,6 +229,7 @@ class AppHandler:
             scheme=self._scheme(request),
             upgrade=upgrade,
             forwarded=self._trusted.contains(request.remote),
+            without=grant.withheld,
         )
         body = _Body(context, self._limits, self._clock)
         try:

@@ -10,13 +10,17 @@ from moorage.proxy.apps.address import AppAddress
 from moorage.proxy.apps.admission import AppGrant
 from moorage.proxy.apps.credentials import COOKIE
 from moorage.proxy.core import headers
+from moorage.proxy.core.asserted_headers import is_asserted
 from moorage.proxy.core.headers import HeaderPairs
 from moorage.proxy.core.secret_form import has_secret
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Set while the session is considered idle and is about to end.
 IDLE_ENDS_AT = "x-moorage-idle-ends-at"
-_FORWARDED = frozenset({"x-forwarded-for", "x-forwarded-proto"})
+# The proxy sets them itself, whoever the peer is.
+_FORWARDED = frozenset(
+    {"x-forwarded-for", "x-forwarded-host", "x-forwarded-prefix", "x-forwarded-proto"}
+)
 
 
 def to_app(
@@ -29,20 +33,17 @@ def to_app(
     scheme: str,
     upgrade: bool,
     forwarded: bool = False,
+    without: frozenset[str] = frozenset(),
 ) -> list[tuple[str, str]]:
     """The client's headers for the app, without hop-by-hop headers and Moorage credentials.
 
     ``peer``: the client's IP address. ``upgrade``: the request asks for a WebSocket. ``forwarded``:
-    the peer is a trusted web server, whose X-Forwarded headers are extended.
+    the peer is a trusted web server, whose headers about the client pass: its X-Forwarded-For is
+    extended. ``without``: names to leave out, in lower case.
     """
     pairs = list(client)
-    dropped = headers.hop_by_hop_names(pairs) | {
-        "host",
-        "expect",
-        "x-forwarded-host",
-        "x-forwarded-prefix",
-    }
-    if grant.route.key or not grant.passes_authorization:
+    dropped = headers.hop_by_hop_names(pairs) | _FORWARDED | without | {"host", "expect"}
+    if grant.route.key:
         dropped |= {"authorization"}
     if not upgrade:
         dropped |= {"upgrade"}
@@ -57,7 +58,10 @@ def to_app(
 
         # Regardless of the header's name, because any header may contain a key, and a Referer a
         # token.
-        if lower not in dropped and lower not in _FORWARDED and not has_secret(value):
+        if lower in dropped or has_secret(value):
+            continue
+
+        if forwarded or not is_asserted(lower):
             kept.append((name, value))
 
     before = [value for name, value in pairs if forwarded and name.lower() == "x-forwarded-for"]

@@ -8,7 +8,9 @@ from urllib.parse import unquote
 
 from moorage.common.http.cors import CONTROLS
 from moorage.common.link.messages import Target
+from moorage.proxy.core.asserted_headers import is_asserted
 from moorage.proxy.core.content_coding import offered
+from moorage.proxy.core.secret_form import has_secret
 
 HeaderPairs = Iterable[tuple[str, str]]
 
@@ -113,18 +115,26 @@ def connection_options(pairs: list[tuple[str, str]]) -> frozenset[str]:
 
 
 def kept_for_replica(
-    client: HeaderPairs, *, uncompressed: bool = False, without: frozenset[str] = frozenset()
+    client: HeaderPairs,
+    *,
+    uncompressed: bool = False,
+    without: frozenset[str] = frozenset(),
+    is_trusted: bool = False,
 ) -> list[tuple[str, str]]:
     """The client's headers that a replica gets. The proxy's own headers from ``for_replica`` are
     added for each request. ``uncompressed``: the replica must not compress its response; otherwise,
     it can use codings that can be read here (``content_coding``). ``without``: names to leave out,
-    in lower case."""
+    in lower case. ``is_trusted``: the peer is a web server whose headers about the client pass."""
     pairs = list(client)
     dropped = _NOT_UPSTREAM | connection_options(pairs) | without
     if uncompressed:
         dropped |= {_ACCEPTS}
 
-    kept = [(name, value) for name, value in pairs if name.lower() not in dropped]
+    kept = [
+        (name, value)
+        for name, value in pairs
+        if name.lower() not in dropped and (is_trusted or not is_asserted(name))
+    ]
     return [(name, offered(value) if name.lower() == _ACCEPTS else value) for name, value in kept]
 
 
@@ -163,12 +173,12 @@ def key_in_protocols(protocols: str) -> str:
 
 
 def upgrade_for_replica(
-    client: HeaderPairs, without: frozenset[str] = frozenset()
+    client: HeaderPairs, without: frozenset[str] = frozenset(), *, is_trusted: bool = False
 ) -> list[tuple[str, str]]:
     """The client's headers for a replica that should switch to a WebSocket, without the key, and
     without an offer to compress, so that the tokens in the messages can be counted."""
     kept = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
-    for name, value in kept_for_replica(client, without=without):
+    for name, value in kept_for_replica(client, without=without, is_trusted=is_trusted):
         if name.lower() == _PROTOCOLS:
             offered = (protocol.strip() for protocol in value.split(","))
             value = ", ".join(p for p in offered if not p.startswith(_KEY_PROTOCOL))
@@ -201,12 +211,16 @@ def for_client(replica: Target, overhead_s: float, request_id: str) -> list[tupl
 
 
 def query_to_replica(query: str) -> str:
-    """The raw query string for a replica, without access tokens, which are only for apps."""
+    """The raw query string for a replica, without access tokens, which are only for apps, and
+    without anything else that looks like a Moorage credential."""
     if not query:
         return ""
     fields = query.split("&")
     return "&".join(
-        field for field in fields if unquote(field.partition("=")[0]).lower() != "access_token"
+        field
+        for field in fields
+        if unquote(field.partition("=")[0]).lower() != "access_token"
+        and not has_secret(unquote(field))
     )
 
 

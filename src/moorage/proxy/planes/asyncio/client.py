@@ -131,6 +131,10 @@ class ClientConnection:
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         self._exchange = Exchange(self._plane, transport, self._ended)
+        peer = transport.get_extra_info("peername")
+        self._is_trusted = self._plane.trusted.contains(peer[0] if peer else None)
+        self._heads = self._plane.heads_of_trusted if self._is_trusted else self._plane.heads
+
         connection = transport.get_extra_info("socket")
         keep_alive(connection)
         limit_unread(connection, self._plane.timeouts.unread_s)
@@ -217,7 +221,7 @@ class ClientConnection:
 
         revision = plane.router.credentials_revision
         key = data[: found.start(1)] + data[found.end(1) : end]
-        known = plane.heads.get(key, revision)
+        known = self._heads.get(key, revision)
         if known is None:
             self._begin(data, end, key)
         else:
@@ -302,11 +306,11 @@ class ClientConnection:
             self._go_on(command, None, now)
             return
 
-        known = KnownHead(head, flow)
+        known = KnownHead(head, flow, is_trusted=self._is_trusted)
         if waits:
             self._transport.write(_CONTINUE)
         elif key and end <= KnownHeads.LONGEST and head.is_plain and not asked_id:
-            plane.heads.put(key, known)
+            self._heads.put(key, known)
 
         self._go_on(command, known, now)
 

@@ -7,6 +7,7 @@ from email.utils import formatdate
 from typing import Generic, TypeVar
 
 from moorage.common.aio.clock import Clock
+from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.head import HeadGuard
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.planes.asyncio.heads import RequestHead
@@ -20,8 +21,8 @@ ClientT = TypeVar("ClientT")
 
 class ConnectionHost(Generic[ClientT]):
     """The host. ``clients``: the open client connections. ``is_retiring``: each response announces
-    the end of its connection. ``max_body``: in bytes. ``guard``: set before the first
-    connection."""
+    the end of its connection. ``max_body``: in bytes. ``guard``: set before the first connection.
+    ``heads``: the known heads of clients. ``heads_of_trusted``: those of trusted web servers."""
 
     guard: HeadGuard
 
@@ -33,6 +34,7 @@ class ConnectionHost(Generic[ClientT]):
         timeouts: Timeouts,
         upstreams: UpstreamPool,
         max_body: int,
+        trusted: TrustedProxies,
     ) -> None:
         self.router = router
         self.clock = clock
@@ -40,7 +42,9 @@ class ConnectionHost(Generic[ClientT]):
         self.timeouts = timeouts
         self.upstreams = upstreams
         self.max_body = max_body
+        self.trusted = trusted
         self.heads = KnownHeads()
+        self.heads_of_trusted = KnownHeads()
         self.turns = Turns()
         self.clients: set[ClientT] = set()
         self.is_stopping = False

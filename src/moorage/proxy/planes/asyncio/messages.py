@@ -18,18 +18,22 @@ _THOUSANDTHS: Final = [f".{number:03}" for number in range(1000)]
 
 class KnownHead:
     """The decision about a head, with the caller and the headers for a replica. ``expires``: when
-    the key expires."""
+    the key expires. ``is_trusted``: the peer is a web server whose headers about the client
+    pass."""
 
     LIMIT: ClassVar = 64
 
-    def __init__(self, head: RequestHead, flow: RequestFlow) -> None:
+    def __init__(self, head: RequestHead, flow: RequestFlow, *, is_trusted: bool) -> None:
         admitted = flow.admitted
         assert admitted is not None
         self._pairs = head.pairs
         without = replaced_headers(flow)
         self._kept = lines(
             headers.kept_for_replica(
-                head.pairs, uncompressed=admitted.reads_answer, without=without
+                head.pairs,
+                uncompressed=admitted.reads_answer,
+                without=without,
+                is_trusted=is_trusted,
             )
         )
         query = headers.query_to_replica(head.query)
@@ -64,7 +68,7 @@ class KnownHead:
 
 class KnownHeads:
     """Decisions about heads, by the bytes of the head without the length. They are valid for one
-    revision of credentials."""
+    revision of credentials, and for peers that are all trusted or all not."""
 
     LIMIT: ClassVar = 1024
     LONGEST: ClassVar = 4096

@@ -12,6 +12,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.server import listen_at
 from moorage.proxy.apps import is_for_apps
 from moorage.proxy.core.apis import is_realtime
@@ -51,7 +52,12 @@ class AsyncioPlane(ConnectionHost[ClientConnection]):
         self._connector = connector or Connector()
         upstreams = UpstreamPool(settings.connect_timeout_s, Providers(settings), self._connector)
         super().__init__(
-            router, clock, timeouts=timeouts, upstreams=upstreams, max_body=settings.max_body_bytes
+            router,
+            clock,
+            timeouts=timeouts,
+            upstreams=upstreams,
+            max_body=settings.max_body_bytes,
+            trusted=TrustedProxies(settings.trusted_proxies),
         )
         self._settings = settings
         self._tls = tls

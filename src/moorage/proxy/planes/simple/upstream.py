@@ -17,6 +17,7 @@ from yarl import URL
 
 from moorage.common.aio.sockets import keep_alive_socket
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.exclusive import read_some
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
@@ -71,6 +72,7 @@ class UpstreamClient:
         self._kept_s = timeouts.kept_s
         self._settings = settings
         self._providers = Providers(settings)
+        self._trusted = TrustedProxies(settings.trusted_proxies)
         self._session: aiohttp.ClientSession | None = None
         self._anew: aiohttp.ClientSession | None = None
         self._upgrades: aiohttp.ClientSession | None = None
@@ -120,7 +122,7 @@ class UpstreamClient:
             session = self._to_providers if target.tls else self._upgrades
 
         assert session is not None
-        pairs = _kept(request, target, flow, flow.admitted)
+        pairs = self._kept(request, target, flow, flow.admitted)
         pairs += [*headers.for_replica(target.key), ("X-Request-Id", flow.request_id)]
         body = flow.payload
         response = None
@@ -164,6 +166,30 @@ class UpstreamClient:
                 response.close()
             raise
 
+    def _kept(
+        self, request: web.BaseRequest, target: Target, flow: RequestFlow, admitted: BodyRequired
+    ) -> list[tuple[str, str]]:
+        """The client's headers that ``target`` gets, and the trace."""
+        given = request.headers.items()
+        without = replaced_headers(flow)
+        is_trusted = self._trusted.contains(request.remote)
+        if admitted.upgrades:
+            pairs = headers.upgrade_for_replica(given, without, is_trusted=is_trusted)
+        elif target.tls:
+            pairs = headers.kept_for_provider(given, uncompressed=admitted.reads_answer)
+        else:
+            pairs = headers.kept_for_replica(
+                given,
+                uncompressed=admitted.reads_answer,
+                without=without,
+                is_trusted=is_trusted,
+            )
+
+        if flow.traceparent:
+            pairs.append(("traceparent", flow.traceparent))
+
+        return pairs
+
     async def _check(self, provider: Target) -> ssl.SSLContext:
         """Check an address. Raises ``InvalidURL`` if connecting to it is not allowed. A literal
         address is not resolved, so it is checked only here."""
@@ -172,25 +198,6 @@ class UpstreamClient:
             return self._providers.tls
         except OSError as error:
             raise aiohttp.InvalidURL(provider.host, str(error)) from error
-
-
-def _kept(
-    request: web.BaseRequest, target: Target, flow: RequestFlow, admitted: BodyRequired
-) -> list[tuple[str, str]]:
-    """The client's headers that ``target`` gets, and the trace headers."""
-    given = request.headers.items()
-    without = replaced_headers(flow)
-    if admitted.upgrades:
-        pairs = headers.upgrade_for_replica(given, without)
-    elif target.tls:
-        pairs = headers.kept_for_provider(given, uncompressed=admitted.reads_answer)
-    else:
-        pairs = headers.kept_for_replica(given, uncompressed=admitted.reads_answer, without=without)
-
-    if flow.traceparent:
-        pairs.append(("traceparent", flow.traceparent))
-
-    return pairs
 
 
 class _ProviderResolver(AbstractResolver):
