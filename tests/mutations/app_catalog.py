@@ -7,6 +7,7 @@ from tests.mutations.mutation import Mutation
 CREDENTIALS = ("tests/unit/proxy/test_app_credentials.py",)
 ASSERTED = ("tests/unit/proxy/test_asserted_headers.py",)
 PEERS = "tests/conformance/planes/test_trusted_proxies.py"
+SLOW = "tests/conformance/planes/test_slow_transfers.py"
 CLIENTS = "tests/wire/test_proxy_app_clients.py"
 
 MUTATIONS = (
@@ -100,5 +101,30 @@ MUTATIONS = (
         "is_trusted = self._trusted.contains(request.remote)",
         "is_trusted = True",
         (PEERS, "-k", "replica and simple"),
+    ),
+    Mutation(
+        "a slow upload to an app is cut while it makes progress",
+        "common/http/server.py",
+        "    while True:\n        async with asyncio.timeout(pause_s):",
+        (
+            "    ends_at = asyncio.get_running_loop().time() + pause_s\n"
+            "    while True:\n"
+            "        async with asyncio.timeout_at(ends_at):"
+        ),
+        (SLOW, "-k", "upload and asyncio"),
+    ),
+    Mutation(
+        "a body for an app that stops is a fault of the proxy",
+        "proxy/apps/handler.py",
+        "except (aiohttp.ClientError, TimeoutError) as error:",
+        "except aiohttp.ClientError as error:",
+        (SLOW, "-k", "stops_is and asyncio"),
+    ),
+    Mutation(
+        "a response goes on waiting whose body has stopped",
+        "proxy/apps/handler.py",
+        "                reset(connection.transport)\n",
+        "                pass\n",
+        (SLOW, "-k", "stops_after and asyncio"),
     ),
 )

@@ -17,7 +17,7 @@ class Timeouts:
     idle connections for a shorter time (60 s), so they close first."""
     body_s: float = 60.0
     """Time from a request's head to the end of its body, plus one second for each
-    ``body_bytes_per_s``."""
+    ``body_bytes_per_s``. For apps: the longest pause within a body, which may take any time."""
     body_bytes_per_s: int = 1024
     linger_s: float = 10.0
     """Time for which the rest of a body is read and dropped after an error response.

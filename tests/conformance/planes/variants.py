@@ -115,6 +115,9 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
     "test_cors": (Seam((SIMPLE,), "each plane adds the headers itself"),),
     "test_traces": (Seam((SIMPLE,), "each plane adds the headers itself"),),
     "test_trusted_proxies": (Seam((SIMPLE,), "each plane finds out who its peer is"),),
+    "test_slow_transfers": (
+        Seam((SIMPLE_DIALED,), "a stream's window, and a connection that is not handed over"),
+    ),
     "test_log_lines": (Seam((SIMPLE,), "each plane sets the subject itself"),),
     "test_realtime": (
         Seam((SIMPLE_DIALED,), "the upgrade of a stream, and no connection handed over"),

@@ -74,6 +74,19 @@ async def read_in_time(
         yield piece
 
 
+async def read_while_arriving(content: StreamReader, pause_s: float) -> AsyncIterator[bytes]:
+    """Yield the body in pieces, however long it takes. Raises ``TimeoutError`` if nothing arrives
+    for ``pause_s`` seconds."""
+    while True:
+        async with asyncio.timeout(pause_s):
+            piece = await content.readany()
+
+        if not piece:
+            return
+
+        yield piece
+
+
 class GuardedConnection(web.RequestHandler):
     """aiohttp's handler of one connection, within ``limits``, with error responses from
     ``respond``."""

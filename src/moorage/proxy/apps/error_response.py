@@ -124,6 +124,14 @@ def unreachable(address: AppAddress) -> ErrorResponse:
     )
 
 
+def body_stopped(pause_s: float) -> ErrorResponse:
+    message = (
+        f"Nothing of the body arrived for {pause_s:g} s. Send it without such pauses, or over a "
+        "WebSocket."
+    )
+    return ErrorResponse(408, INVALID, "request_timeout", message, close=True)
+
+
 def unasked_upgrade(address: AppAddress) -> ErrorResponse:
     message = f"App {address.app!r} switched protocols, although this request did not ask for it."
     return ErrorResponse(502, SERVER, "app_no_answer", message)

@@ -13,11 +13,11 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from moorage.common.aio.clock import Clock
-from moorage.common.aio.sockets import keep_alive, keep_alive_socket, limit_unread
+from moorage.common.aio.sockets import keep_alive, keep_alive_socket, limit_unread, reset
 from moorage.common.config.settings import ProxySettings
 from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.exclusive import read_some
-from moorage.common.http.server import ConnectionLimits, read_in_time
+from moorage.common.http.server import ConnectionLimits, read_while_arriving
 from moorage.proxy.apps import error_response, headers
 from moorage.proxy.apps.address import (
     TUNNEL,
@@ -33,7 +33,7 @@ from moorage.proxy.apps.request_context import RequestContext, abort_connection
 from moorage.proxy.apps.tunnel import tunnel
 from moorage.proxy.apps.upgrade_relay import relay_upgrade
 from moorage.proxy.control.table_watch import TableWatch
-from moorage.proxy.core.error_response import ErrorResponse, body_timeout, no_table
+from moorage.proxy.core.error_response import ErrorResponse, no_table
 from moorage.proxy.core.headers import printable_reason
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
@@ -231,7 +231,7 @@ class AppHandler:
             forwarded=self._trusted.contains(request.remote),
             without=grant.withheld,
         )
-        body = _Body(context, self._limits, self._clock)
+        body = _Body(context, self._limits.body_s)
         try:
             app_response = await self._session.request(
                 request.method,
@@ -240,9 +240,9 @@ class AppHandler:
                 headers=CIMultiDict(pairs),
                 allow_redirects=False,
             )
-        except aiohttp.ClientError as error:
-            if body.is_late:
-                return self._error(context, body_timeout(self._limits.body_s))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            if body.has_stopped:
+                return self._error(context, error_response.body_stopped(self._limits.body_s))
 
             log.info(
                 "app does not respond",
@@ -252,6 +252,7 @@ class AppHandler:
             )
             return self._error(context, error_response.unreachable(address))
 
+        body.response = app_response
         if app_response.status == 101 and not upgrade:
             app_response.close()
             return self._error(context, error_response.unasked_upgrade(address))
@@ -311,10 +312,10 @@ class AppHandler:
         )
         response.headers["Cache-Control"] = "no-store"
         response.headers["x-request-id"] = context.request_id
-        if context.request.headers.get("Upgrade"):
+        if given.get("Upgrade"):
             # WebSocket clients show only the head of an error response.
             response.headers["x-moorage-error"] = error.message.encode("ascii", "replace").decode()
-        if context.expects_continue or context.request.headers.get("Upgrade"):
+        if error.close or context.expects_continue or given.get("Upgrade"):
             response.force_close()
 
         return response
@@ -335,22 +336,27 @@ def _url(address: AppAddress, grant: AppGrant) -> URL:
 
 
 class _Body:
-    """The client's body on its way to an app. ``is_late``: the body did not arrive in time."""
+    """The client's body on its way to an app. It may take any time, as an app's response may, but
+    not pause for longer than ``pause_s`` seconds. ``has_stopped``: it did. ``response``: the app's,
+    if it has begun; it ends with the body."""
 
-    def __init__(self, context: RequestContext, limits: ConnectionLimits, clock: Clock) -> None:
+    def __init__(self, context: RequestContext, pause_s: float) -> None:
         self._context = context
-        self._limits = limits
-        self._clock = clock
-        self.is_late = False
+        self._pause_s = pause_s
+        self.has_stopped = False
+        self.response: aiohttp.ClientResponse | None = None
 
     async def pieces(self) -> AsyncIterator[bytes]:
         await self._context.send_continue()
-        content = self._context.request.content
         try:
-            async for piece in read_in_time(content, self._limits, waiting=self._clock.monotonic):
+            async for piece in read_while_arriving(self._context.request.content, self._pause_s):
                 yield piece
         except TimeoutError:
-            self.is_late = True
+            self.has_stopped = True
+            connection = self.response.connection if self.response is not None else None
+            if connection is not None and connection.transport is not None:
+                # aiohttp ends only a response that has not begun.
+                reset(connection.transport)
             raise
 
 
