@@ -326,4 +326,18 @@ MUTATIONS = (
         "",
         ("tests/wire/test_all_in_one.py", "-k", "once_it_is_up"),
     ),
+    Mutation(
+        "a table cuts names",
+        OUTPUT,
+        'names = [i for i in filled if i == 0 or columns[i] == "NAME"]',
+        "names = []",
+        ("tests/unit/cli/test_cli_tables.py",),
+    ),
+    Mutation(
+        "a caller's own sessions are those of all",
+        "cli/commands/ps.py",
+        "return replace(self, user=user, mine=False)",
+        "return replace(self, mine=False)",
+        ("tests/unit/cli/test_cli_list_filters.py",),
+    ),
 )

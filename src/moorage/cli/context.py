@@ -17,6 +17,7 @@ from moorage.cli.output import printable, to_json
 from moorage.cli.quick_parameters import QuickCommand
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.model.durations import format_duration, parse_duration
+from moorage.common.model.errors import InvalidInput
 from moorage.sdk.errors import ApiError
 from moorage.sdk.installation.connection import Connection, find_connection
 
@@ -166,6 +167,22 @@ class Cli:
 
         names = ("url", "key_file", "ca_file")
         return read_lists({n: self._given.get(n) for n in names}, lists, timeout_s=_PLAIN_READ_S)
+
+    def read_object(self, path: str) -> Any:
+        """The object at ``path`` of the REST API, read like ``read_lists``."""
+        from moorage.cli.plain_reads import PlainReads
+
+        names = ("url", "key_file", "ca_file")
+        with PlainReads({n: self._given.get(n) for n in names}, timeout_s=_PLAIN_READ_S) as reads:
+            return reads.get(path)
+
+    def print_only_names(self) -> None:
+        """Let ``-q`` mean ``-o name``. Raises ``InvalidInput`` if another format was given."""
+        if self._given.get("output") not in (None, Output.NAME):
+            raise InvalidInput(
+                f"-q prints names, and -o {self.output} prints more", next_step="leave out one"
+            )
+        self.output = Output.NAME
 
     def print_manifests(self, views: Iterable[Any]) -> None:
         """Print views as YAML that ``moorage apply`` accepts."""

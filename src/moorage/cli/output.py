@@ -23,15 +23,17 @@ from moorage.common.model.status import (
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
     from moorage.common.views.endpoints import EndpointView, ReplicaView
     from moorage.common.views.progress import ProgressView
     from moorage.common.views.resources import KernelView, SessionView
     from moorage.common.views.steps import StepRef
 
-# Minimum width of a table column in cells: ``RUNNING`` and a space.
-_LEAST_WIDTH = 8
+# Minimum width to which a table column is cut, in cells: the longest status, ``TERMINATING``.
+_LEAST_WIDTH = 11
+# Spaces between two columns.
+_GAP = 2
 STYLES: Mapping[str, str] = {
     **dict.fromkeys((Status.RUNNING, EndpointStatus.READY, AgentStatus.ALIVE), "green"),
     **dict.fromkeys((Result.SUCCESS, Outcome.SUCCEEDED), "green"),
@@ -95,33 +97,88 @@ def format_age(now: datetime, then: datetime) -> str:
     return format_duration((now - then) / timedelta(seconds=1))
 
 
-def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table. On a terminal, cells are cut to fit its width; other outputs get complete
-    cells."""
+def print_table(
+    console: Console,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    dropped_first: Sequence[str] = (),
+) -> None:
+    """Print a table. On a terminal, it is fitted to the width; other outputs get it complete."""
     width = console.width if console.is_terminal else None
-    console.print(make_table(columns, rows, width), crop=console.is_terminal)
+    console.print(make_table(columns, rows, width, dropped_first), soft_wrap=True)
 
 
 def make_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None
-) -> Table:
-    """Build a table. ``width``: the terminal's width, if the table must fit into it."""
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int | None = None,
+    dropped_first: Sequence[str] = (),
+) -> Text:
+    """Build a table. ``width``: the terminal's width, if the table must fit into it.
+
+    To fit, it loses its empty columns, then cells are cut, then columns are dropped: first those in
+    ``dropped_first``, then from the right. The first column and NAME are never cut or dropped,
+    because people copy names.
+    """
     from rich.cells import cell_len
-    from rich.table import Table
     from rich.text import Text
 
     cells = [[printable(cell, one_line=True) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    kept, dropped = list(range(len(columns))), list[int]()
     if width is not None:
-        widths = fitted_widths(widths, width - 2 * (len(columns) - 1))
+        filled = [i for i in kept if i == 0 or any(row[i] for row in cells)]
+        early = [columns.index(title) for title in dropped_first if title in columns]
+        order = [*early, *reversed(kept)]
+        names = [i for i in filled if i == 0 or columns[i] == "NAME"]
+        kept = fitting_columns({i: widths[i] for i in filled}, width, names, order)
+        dropped = [i for i in filled if i not in kept]
+        cut = [i for i in kept if i not in names]
+        taken = sum(widths[i] + _GAP for i in names)
+        available = width - taken - _GAP * (len(cut) - 1)
+        for i, fitted in zip(cut, fitted_widths([widths[i] for i in cut], available), strict=True):
+            widths[i] = fitted
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column, column_width in zip(columns, widths, strict=True):
-        table.add_column(column, no_wrap=True, width=column_width)
+    lines = [_line([(columns[i], widths[i], "bold") for i in kept])]
     for row in cells:
-        table.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
+        lines.append(_line([(row[i], widths[i], STYLES.get(row[i], "")) for i in kept]))
+    if dropped:
+        names_of = ", ".join(columns[i] for i in dropped)
+        lines.append(Text(f"not shown: {names_of} (a wider terminal shows more)", "dim"))
 
-    return table
+    return Text("\n").join(lines)
+
+
+def _line(cells: Sequence[tuple[str, int, str]]) -> Text:
+    """A line of a table from texts with their widths and styles."""
+    from rich.text import Text
+
+    line = Text()
+    for text, width, style in cells:
+        cell = Text(text, style)
+        cell.truncate(width, overflow="ellipsis", pad=True)
+        line.append_text(cell).append(" " * _GAP)
+    line.rstrip()
+
+    return line
+
+
+def fitting_columns(
+    widths: Mapping[int, int], available: int, never_dropped: Sequence[int], order: Sequence[int]
+) -> list[int]:
+    """The columns that fit into ``available`` cells once they are cut. ``widths``: by column.
+    ``order``: the columns in the order in which they are dropped."""
+    kept = list(widths)
+    for column in order:
+        needed = sum(
+            widths[i] if i in never_dropped else min(widths[i], _LEAST_WIDTH) for i in kept
+        )
+        if needed + _GAP * (len(kept) - 1) <= available:
+            break
+        if column in kept and column not in never_dropped:
+            kept.remove(column)
+
+    return kept
 
 
 def fitted_widths(widths: Sequence[int], available: int) -> list[int]:
@@ -130,7 +187,7 @@ def fitted_widths(widths: Sequence[int], available: int) -> list[int]:
     The widest columns are cut first, to the same width, so that a long reason does not shorten a
     status.
     """
-    if sum(widths) <= available:
+    if not widths or sum(widths) <= available:
         return list(widths)
 
     for most in range(min(available, max(widths)), _LEAST_WIDTH, -1):

@@ -8,12 +8,13 @@ from urllib.parse import unquote
 import pytest
 from fake_manager import FakeManager
 from invoke import Run
-from scripted_session import CREATED_AT, batch
+from scripted_session import CREATED_AT, ROOT, batch
 
 from moorage.cli import plain_reads
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import Status
+from moorage.common.views.console import WhoAmI
 from moorage.common.views.resources import Hold
 from moorage.common.views.steps import StepRef
 
@@ -25,6 +26,9 @@ LISTS = (
     ("ps", "-a", "-l", "team=vision"),
     ("sessions",),
     ("sessions", "list", "-a", "-o", "wide"),
+    ("ps", "--mine", "--project", ROOT.project, "-g", "default", "--sort", "-name"),
+    ("ps", "-q", "--user", ROOT.user),
+    ("sessions", "list", "--mine"),
     ("endpoints", "-o", "wide"),
     ("endpoints", "list", "-o", "name"),
 )
@@ -54,6 +58,8 @@ def test_output_is_that_of_the_client(
     args: tuple[str, ...], manager: FakeManager, moorage: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(manager)
+    me = WhoAmI(kind="key", user=ROOT.user, project=ROOT.project, role="admin", now=CREATED_AT)
+    manager.can("GET", "/v1/session", 200, me)
     for _ in range(5):  # reading moves the endpoints' replicas to their last status
         moorage("ps", "-a", "-o", "json")
 
@@ -64,7 +70,7 @@ def test_output_is_that_of_the_client(
     def refuse(*_: object, **__: object) -> None:
         raise ConnectionError
 
-    monkeypatch.setattr(plain_reads, "read_lists", refuse)
+    monkeypatch.setattr(plain_reads, "PlainReads", refuse)
     manager.requests.clear()
     complete = moorage(*args)
     assert (plain.stdout, plain.stderr, plain.exit_code) == (complete.stdout, complete.stderr, 0)

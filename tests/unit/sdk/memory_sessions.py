@@ -389,12 +389,14 @@ class MemoryEndpoints:
         )
 
     async def page(
-        self, scope: Scope, paging: Paging, *, selector: Selector = (), **_: str | None
+        self, scope: Scope, paging: Paging, *, selector: Selector = (), **equal: str | None
     ) -> Page[EndpointView]:
         seen = [
             await self.get(scope, name)
             for name, one in reversed(self._endpoints.items())
-            if scope.reads(one.owner.project) and matches(selector, one.user_labels)
+            if scope.reads(one.owner.project)
+            and matches(selector, one.user_labels)
+            and all(value in (None, getattr(one.owner, field)) for field, value in equal.items())
         ]
         return page(seen, paging)
 

@@ -4,8 +4,9 @@ list``."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +15,6 @@ from moorage.cli import output
 from moorage.cli.app import app
 from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
-from moorage.cli.lookup import all_endpoints, all_sessions
 from moorage.cli.output import current_kernel, format_age, load_cells, progress_text, step_label
 from moorage.cli.summary import shown_status
 from moorage.common.model.errors import InvalidInput
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 
     _Listed = tuple[list[EndpointView], list[SessionView]]
     _Table = tuple[Sequence[str], list[list[str]]]
+    _Query = dict[str, str | None]
+
+
+class ListOrder(StrEnum):
+    NAME = "name"
+    NAME_DESCENDING = "-name"
+    CREATED_AT = "created_at"
+    CREATED_AT_DESCENDING = "-created_at"
+
 
 All = Annotated[bool, typer.Option("--all", "-a", help="Include sessions that have ended.")]
 Statuses = Annotated[
@@ -52,10 +61,42 @@ Pipeline = Annotated[
         autocompletion=names_of("pipelines"),
     ),
 ]
+User = Annotated[
+    str | None, typer.Option(help="Only those of this user.", autocompletion=names_of("users"))
+]
+Mine = Annotated[bool, typer.Option("--mine", help="Only your own.")]
+Project = Annotated[
+    str | None,
+    typer.Option(help="Only those of this project.", autocompletion=names_of("projects")),
+]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        help="Only sessions in this resource group.",
+        autocompletion=names_of("groups"),
+    ),
+]
+SortedBy = Annotated[
+    ListOrder | None,
+    typer.Option(
+        "--sort", help="Order; - is descending. Default: newest sessions first, endpoints by name."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only names, like -o name.")]
+
 ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "RUN", "WAIT", "KV", "ENGINE", "MODEL", "AGE", "WHY")
 ENDPOINT_WIDE = ("REVISION", "SCALE", "GROUP", "SLOTS", "DETAIL")
 SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "PROGRESS", "AGENT", "AGE", "WHY")
 SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "PIPELINE", "ADDRESS", "DETAIL")
+# Columns that a narrow terminal loses first; after them, from the right.
+_DROPPED_FIRST = (
+    *("DETAIL", "ADDRESS", "PIPELINE", "ENDPOINT", "ATTEMPT", "SLOTS", "GROUP", "ID"),
+    *("PROJECT", "AGENT", "TYPE", "PROGRESS", "AGE", "USER", "WHY"),
+    *("SCALE", "REVISION", "ENGINE", "MODEL", "KV", "WAIT", "RUN"),
+)
+_NONE_FOUND = "nothing matches; `moorage ps --all` lists everything, including what has ended"
 _NOTHING = "nothing runs yet; `moorage serve MODEL` serves a model, `moorage run -- CMD` runs a job"
 
 
@@ -66,35 +107,55 @@ def ps(
     status: Statuses = None,
     selector: Selector = None,
     pipeline: Pipeline = None,
+    user: User = None,
+    mine: Mine = False,
+    project: Project = None,
+    group: Group = None,
+    sort: SortedBy = None,
+    quiet: Quiet = False,
     watch: Annotated[
         bool,
         typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C."),
     ] = False,
 ) -> None:
-    """List endpoints and sessions.
+    """List endpoints and sessions. With sessions of several users, it shows whose they are.
 
     \b
     Examples:
       moorage ps
       moorage ps --all -o wide
+      moorage ps --mine --status FAILED,ERROR
+      moorage ps --user ann --project vision --group gpus
+      moorage ps --sort name
       moorage ps -l 'team=vision,stage in (dev,test)'
       moorage ps --all --pipeline train
-      moorage ps --status FAILED,ERROR
+      moorage ps --mine -q | xargs moorage stop
       moorage ps --watch
       moorage ps -o json | jq '.sessions[].name'
     """
+    if quiet:
+        cli.print_only_names()
 
-    wanted = named_statuses(all_, status)
-    only_sessions = pipeline is not None or status is not None
+    only_sessions = pipeline is not None or status is not None or group is not None
+    wanted = SessionFilter(
+        statuses=named_statuses(all_, status),
+        selector=selector,
+        pipeline=pipeline,
+        user=user,
+        mine=mine,
+        project=project,
+        group=group,
+        sort=sort,
+    ).checked()
 
     async def work(client: Client) -> _Listed:
+        found = await wanted.resolved(client)
         if only_sessions:
-            return [], await all_sessions(client, wanted, selector=selector, pipeline=pipeline)
+            return [], await found.sessions(client)
+
         import asyncio
 
-        return await asyncio.gather(
-            all_endpoints(client, selector), all_sessions(client, wanted, selector=selector)
-        )
+        return await asyncio.gather(found.endpoints(client), found.sessions(client))
 
     def listing(found: _Listed) -> ListOutput:
         return ListOutput(
@@ -115,13 +176,83 @@ def ps(
         )
         return
 
-    endpoints_read = [] if only_sessions else [("/v1/endpoints", {"selector": selector})]
-
     def plain() -> ListOutput:
-        *first, last = cli.read_lists(*endpoints_read, session_list(wanted, selector, pipeline))
+        found = wanted.resolved_plainly(cli)
+        endpoints_read = [] if only_sessions else [found.endpoint_list]
+        *first, last = cli.read_lists(*endpoints_read, found.session_list)
         return listing((first[0] if first else [], last))
 
-    show(cli, plainly(cli, plain) or listing(cli.run(work)))
+    unfiltered = wanted == SessionFilter(wanted.statuses) and status is None
+    nothing = _NOTHING if unfiltered else _NONE_FOUND
+    show(cli, plainly(cli, plain) or listing(cli.run(work)), nothing)
+
+
+@dataclass(frozen=True)
+class SessionFilter:
+    """Which sessions and endpoints are listed. ``statuses``: empty means all. ``mine``: those of
+    the caller, whose name is not yet known."""
+
+    statuses: Collection[Status | Outcome]
+    selector: str | None = None
+    pipeline: str | None = None
+    user: str | None = None
+    mine: bool = False
+    project: str | None = None
+    group: str | None = None
+    sort: str | None = None
+
+    def checked(self) -> SessionFilter:
+        """Raises ``InvalidInput``."""
+        if self.mine and self.user is not None:
+            raise InvalidInput("--mine and --user exclude each other", next_step="leave out one")
+        return self
+
+    async def resolved(self, client: Client) -> SessionFilter:
+        """The filter with the caller's name."""
+        return self.of((await client.users.me()).user) if self.mine else self
+
+    def resolved_plainly(self, cli: Cli) -> SessionFilter:
+        """Like ``resolved``. Raises ``plain_reads.FAILURES``."""
+        return self.of(cli.read_object("/v1/session").user) if self.mine else self
+
+    def of(self, user: str) -> SessionFilter:
+        return replace(self, user=user, mine=False)
+
+    async def sessions(self, client: Client) -> list[SessionView]:
+        return await client.sessions.list(
+            statuses=self.statuses,
+            selector=self.selector,
+            pipeline=self.pipeline,
+            user=self.user,
+            project=self.project,
+            resource_group=self.group,
+            sort=self.sort,
+        )
+
+    async def endpoints(self, client: Client) -> list[EndpointView]:
+        return await client.endpoints.list(
+            user=self.user, project=self.project, selector=self.selector, sort=self.sort
+        )
+
+    @property
+    def session_list(self) -> tuple[str, _Query]:
+        """Path and query of the list read by ``sessions``."""
+        query = {
+            "status": ",".join(sorted(self.statuses)) or None,
+            "resource_group": self.group,
+            "pipeline": self.pipeline,
+        }
+        return "/v1/sessions", query | self.endpoint_list[1]
+
+    @property
+    def endpoint_list(self) -> tuple[str, _Query]:
+        """Path and query of the list read by ``endpoints``."""
+        return "/v1/endpoints", {
+            "user": self.user,
+            "project": self.project,
+            "selector": self.selector,
+            "sort": self.sort,
+        }
 
 
 @dataclass(frozen=True)
@@ -148,7 +279,7 @@ def show(cli: Cli, found: ListOutput, nothing: str = _NOTHING) -> None:
     ):
         if number:
             cli.out.print()
-        output.print_table(cli.out, columns, rows)
+        output.print_table(cli.out, columns, rows, _DROPPED_FIRST)
 
 
 def plainly(cli: Cli, plain: Callable[[], ListOutput]) -> ListOutput | None:
@@ -181,24 +312,34 @@ def named_statuses(with_ended: bool, named: list[str] | None) -> Collection[Stat
     return [known[text] for text in texts]
 
 
-def session_list(
-    statuses: Collection[Status | Outcome], selector: str | None, pipeline: str | None
-) -> tuple[str, dict[str, str | None]]:
-    """Path and query of the list read by ``all_sessions``."""
-    wanted = ",".join(sorted(statuses)) or None
-    return "/v1/sessions", {"status": wanted, "selector": selector, "pipeline": pipeline}
-
-
 def session_table(cli: Cli, found: Sequence[SessionView]) -> _Table:
     columns = SESSION_COLUMNS + (SESSION_WIDE if cli.wide else ())
     now = cli.clock.now()
-    return columns, [session_row(view, now, wide=cli.wide) for view in found]
+    rows = [session_row(view, now, wide=cli.wide) for view in found]
+    return _with_owners(cli, found, columns, rows)
 
 
 def endpoint_table(cli: Cli, found: Sequence[EndpointView]) -> _Table:
     columns = ENDPOINT_COLUMNS + (ENDPOINT_WIDE if cli.wide else ())
     now = cli.clock.now()
-    return columns, [endpoint_row(view, now, wide=cli.wide) for view in found]
+    rows = [endpoint_row(view, now, wide=cli.wide) for view in found]
+    return _with_owners(cli, found, columns, rows)
+
+
+def _with_owners(
+    cli: Cli,
+    found: Sequence[SessionView] | Sequence[EndpointView],
+    columns: Sequence[str],
+    rows: list[list[str]],
+) -> _Table:
+    """The table with users and projects after the names, if they are several or it is wide."""
+    owners = {"USER": [view.user for view in found], "PROJECT": [view.project for view in found]}
+    shown = {title: who for title, who in owners.items() if cli.wide or len(set(who)) > 1}
+    cells = [[who[number] for who in shown.values()] for number in range(len(rows))]
+    return (
+        [columns[0], *shown, *columns[1:]],
+        [[row[0], *own, *row[1:]] for row, own in zip(rows, cells, strict=True)],
+    )
 
 
 def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:

@@ -7,21 +7,27 @@ from typing import TYPE_CHECKING
 from moorage.cli.app import list_command, noun
 from moorage.cli.commands.ps import (
     All,
+    Group,
     ListOutput,
+    Mine,
     Pipeline,
+    Project,
+    Quiet,
     Selector,
+    SessionFilter,
+    SortedBy,
     Statuses,
+    User,
     named_statuses,
     plainly,
-    session_list,
     session_table,
     show,
 )
 from moorage.cli.context import Cli
-from moorage.cli.lookup import all_sessions
 
 if TYPE_CHECKING:
     from moorage.common.views.resources import SessionView
+    from moorage.sdk import Client
 
 sessions = noun(
     "sessions",
@@ -36,6 +42,12 @@ def list_sessions(
     status: Statuses = None,
     selector: Selector = None,
     pipeline: Pipeline = None,
+    user: User = None,
+    mine: Mine = False,
+    project: Project = None,
+    group: Group = None,
+    sort: SortedBy = None,
+    quiet: Quiet = False,
 ) -> None:
     """List sessions, including replicas.
 
@@ -44,7 +56,19 @@ def list_sessions(
       moorage sessions list --all
       moorage sessions list --status SUCCEEDED
     """
-    wanted = named_statuses(all_, status)
+    if quiet:
+        cli.print_only_names()
+
+    wanted = SessionFilter(
+        statuses=named_statuses(all_, status),
+        selector=selector,
+        pipeline=pipeline,
+        user=user,
+        mine=mine,
+        project=project,
+        group=group,
+        sort=sort,
+    ).checked()
 
     def listing(found: list[SessionView]) -> ListOutput:
         return ListOutput(
@@ -52,13 +76,9 @@ def list_sessions(
         )
 
     def plain() -> ListOutput:
-        return listing(*cli.read_lists(session_list(wanted, selector, pipeline)))
+        return listing(*cli.read_lists(wanted.resolved_plainly(cli).session_list))
 
-    def complete() -> ListOutput:
-        return listing(
-            cli.run(
-                lambda client: all_sessions(client, wanted, selector=selector, pipeline=pipeline),
-            )
-        )
+    async def work(client: Client) -> list[SessionView]:
+        return await (await wanted.resolved(client)).sessions(client)
 
-    show(cli, plainly(cli, plain) or complete())
+    show(cli, plainly(cli, plain) or listing(cli.run(work)))

@@ -18,7 +18,7 @@ from moorage.cli.output import format_age, make_table, print_table
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.text import Text
 
     from moorage.common.views.resource_usage import AgentStats, SessionUsage, UsageView
     from moorage.sdk import Client
@@ -105,7 +105,7 @@ async def _watch(
     fetch: Callable[[], Any],
     rows: Callable[[Sequence[Any], datetime], tuple[Sequence[str], list[list[str]]]],
 ) -> None:
-    async def table() -> Table:
+    async def table() -> Text:
         return make_table(*rows(await fetch(), cli.clock.now()), cli.out.width)
 
     with Live(await table(), console=cli.out, screen=True, auto_refresh=False) as live:
