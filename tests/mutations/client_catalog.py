@@ -340,4 +340,25 @@ MUTATIONS = (
         "return replace(self, mine=False)",
         ("tests/unit/cli/test_cli_list_filters.py",),
     ),
+    Mutation(
+        "describe advises to restart a degraded cluster",
+        "cli/summary.py",
+        "return view.status == Status.RUNNING and view.detail.startswith(WITHOUT)",
+        "return False",
+        ("tests/unit/cli/test_cli_clusters.py",),
+    ),
+    Mutation(
+        "the agents of earlier attempts are silent",
+        "cli/summary.py",
+        "since is not None and kernel.attempt == view.attempt",
+        "since is not None",
+        ("tests/unit/cli/test_cli_clusters.py",),
+    ),
+    Mutation(
+        "a suspect agent reports",
+        "manager/store/sessions/sql/session_kernels.sql",
+        "a.status IN ('SUSPECT', 'LOST')",
+        "a.status = 'LOST'",
+        ("tests/store/test_one_live_attempt.py", "-k", "silent"),
+    ),
 )

@@ -147,6 +147,21 @@ async def test_start_on_a_suspect_agent_is_not_repeated_elsewhere(store: Store) 
     assert await schedule(store) == 1
 
 
+async def test_kernel_tells_since_when_its_agent_is_silent(store: Store) -> None:
+    agent = FakeAgent(store)
+    await running(store, agent, on_lost_agent="wait")
+    assert (await job(store)).kernels[0].silent_since is None
+    await set_status(store, "SUSPECT")
+    [suspect] = (await job(store)).kernels
+    assert suspect.silent_since is not None
+    assert suspect.unreachable_since is None, "it may report again soon"
+    await set_status(store, "LOST")
+    [lost] = (await job(store)).kernels
+    assert lost.silent_since == lost.unreachable_since == suspect.silent_since
+    await agent.report()
+    assert (await job(store)).kernels[0].silent_since is None
+
+
 async def test_session_without_retries_ends_with_its_lost_agent(store: Store) -> None:
     agent = FakeAgent(store)
     kernel = await running(store, agent)

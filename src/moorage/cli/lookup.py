@@ -29,9 +29,20 @@ async def find(client: Client, name: str) -> EndpointView | SessionView:
         if error.status != 404:
             raise
 
-        raise NotFound(
-            f"there is no endpoint or session {name!r}", next_step="`moorage ps --all` lists them"
-        ) from error
+        raise await _not_found(client, name) from error
+
+
+async def _not_found(client: Client, name: str) -> NotFound:
+    """The error about a name that is neither an endpoint nor a session, but may be a pipeline."""
+    what = f"there is no endpoint or session {name!r}"
+    try:
+        pipeline = await client.pipelines.get(name)
+    except ApiError:
+        return NotFound(what, next_step="`moorage ps --all` lists them")
+    return NotFound(
+        f"{what}, but a pipeline",
+        next_step=f"`moorage pipelines describe {pipeline.name}` shows it and its sessions",
+    )
 
 
 async def live_sessions(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from moorage.common.model.cluster import WITHOUT
+from moorage.common.model.durations import format_duration
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.status import (
     ATTENDED,
@@ -115,6 +117,28 @@ def shown_status(view: SessionView) -> str:
     """The status to show. A program that has ended is shown as succeeded or failed."""
     ended = view.status == Status.TERMINATED  # lists are read untyped
     return _OUTCOMES.get(view.result, str(view.status)) if ended else str(view.status)
+
+
+def is_degraded(view: SessionView) -> bool:
+    """Whether it is a cluster that continues without lost kernels, which its detail names."""
+    return view.status == Status.RUNNING and view.detail.startswith(WITHOUT)
+
+
+def silent_agents(view: SessionView, now: datetime) -> dict[str, str]:
+    """The agents of the newest attempt that do not report, with the age of their last reports."""
+    silent: dict[str, str] = {}
+    for kernel in view.kernels:
+        since = getattr(kernel, "silent_since", None)  # missing from an earlier manager
+        if since is not None and kernel.attempt == view.attempt and kernel.agent_id:
+            at = since if isinstance(since, datetime) else datetime.fromisoformat(since)
+            silent[kernel.agent_id] = format_duration((now - at).total_seconds())
+    return silent
+
+
+def silence(view: SessionView, now: datetime) -> str:
+    """A warning about agents that do not report; empty if there are none."""
+    silent = silent_agents(view, now)
+    return ", ".join(f"{agent} has not reported for {age}" for agent, age in silent.items())
 
 
 def has_ended(view: SessionView) -> bool:

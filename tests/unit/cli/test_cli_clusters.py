@@ -1,12 +1,16 @@
 """Cluster options, and how clusters are shown."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 from fake_manager import FakeManager
 from invoke import Run
-from scripted_session import ScriptedSession, runs
+from scripted_session import ScriptedSession, batch, runs
 
-from moorage.common.model.reasons import Reason
+from moorage.common.model.cluster import WITHOUT
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.status import Status
+from moorage.common.views.resources import Page, SessionView
 
 
 def newest_session(manager: FakeManager) -> ScriptedSession:
@@ -63,3 +67,41 @@ def test_describe_names_the_kernels(manager: FakeManager, moorage: Run) -> None:
         ]
         == "main"
     )
+
+
+def test_a_degraded_cluster_says_so(manager: FakeManager, moorage: Run) -> None:
+    """It still runs, so it needs no restart."""
+    made = manager.add_session(batch("work"), status=Status.RUNNING)
+    detail = f"{WITHOUT}sub1: the kernel disappeared from the node"
+    view = made.view().model_copy(update={"reason": Reason.KERNEL_GONE, "detail": detail})
+    manager.can("GET", "/v1/sessions/work", 200, view)
+    shown = moorage("describe", "work").stdout
+    assert f"degraded      {detail}; the other kernels continue" in shown
+    assert REASONS[Reason.KERNEL_GONE].next_step not in shown
+    manager.can("GET", "/v1/sessions", 200, Page[SessionView](items=[view]))
+    assert moorage("ps").stdout.splitlines()[-1].endswith(detail)
+
+
+def test_a_silent_agent_is_named(manager: FakeManager, moorage: Run) -> None:
+    made = manager.add_session(batch("work"), status=Status.RUNNING)
+    view = made.view()
+    [kernel] = view.kernels
+    silent = kernel.model_copy(update={"silent_since": datetime.now(UTC) - timedelta(seconds=40)})
+    earlier = silent.model_copy(update={"attempt": 0, "agent_id": "node-0"})
+    view = view.model_copy(update={"kernels": [earlier, silent]})
+    manager.can("GET", "/v1/sessions/work", 200, view)
+    shown = moorage("describe", "work").stdout
+    assert "warning       node-1 has not reported for 4" in shown
+    assert "`moorage agents describe node-1`" in shown
+    assert "RUNNING (agent silent)" in shown
+    manager.can("GET", "/v1/sessions", 200, Page[SessionView](items=[view]))
+    listed = moorage("ps").stdout
+    assert "node-1 has not reported for 4" in listed
+    assert "node-0" not in listed, "an earlier attempt had it"
+
+
+def test_sessions_with_reporting_agents_have_no_warning(manager: FakeManager, moorage: Run) -> None:
+    manager.add_session(batch("work"), status=Status.RUNNING)
+    shown = moorage("describe", "work").stdout
+    assert "warning" not in shown
+    assert "degraded" not in shown

@@ -15,6 +15,7 @@ from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import AgentStatus, Result, Status
 from moorage.common.views.endpoints import EndpointView
+from moorage.common.views.pipelines import PipelineView
 from moorage.common.views.resources import DoubtfulJobView, Hold, OfferView, SiteNodesView
 from moorage.common.views.steps import StepRef
 
@@ -91,6 +92,27 @@ def test_ps_and_describe_show_the_step_of_a_session(manager: FakeManager, moorag
     shown = moorage("describe", "part-3").stdout
     assert "train/part[3], run 2; `moorage pipelines describe p-1`" in " ".join(shown.split())
     assert "pipeline" not in moorage("describe", "alone").stdout
+
+
+def test_describe_of_a_pipeline_names_the_command(manager: FakeManager, moorage: Run) -> None:
+    view = PipelineView(
+        id="p-1",
+        name="digits",
+        project="default",
+        user="root",
+        created_at=NOW,
+        created_by="root",
+        state="running",
+        counts={},
+    )
+    manager.can("GET", "/v1/pipelines/digits", 200, view)
+    for verb in ("describe", "why", "logs", "stop"):
+        refused = moorage(verb, "digits")
+        assert refused.exit_code == 3
+        assert "no endpoint or session 'digits', but a pipeline" in refused.stderr
+        assert "`moorage pipelines describe digits`" in refused.stderr
+    manager.can("GET", "/v1/pipelines/other", 404, "{}")
+    assert "`moorage ps --all` lists them" in moorage("describe", "other").stderr
 
 
 def test_ps_reads_all_pages(manager: FakeManager, moorage: Run) -> None:

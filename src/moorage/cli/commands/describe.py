@@ -30,7 +30,15 @@ from moorage.cli.output import (
     step_label,
 )
 from moorage.cli.start_times import start_text
-from moorage.cli.summary import current_activity, explain_failure, next_steps, shown_status
+from moorage.cli.summary import (
+    current_activity,
+    explain_failure,
+    is_degraded,
+    next_steps,
+    shown_status,
+    silence,
+    silent_agents,
+)
 from moorage.common.model.durations import format_duration
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import format_slots
@@ -199,7 +207,8 @@ def print_session(
         ("after", ", ".join(f"{d.session} ({d.on})" for d in view.spec.depends_on)),
         ("starts at", f"{view.spec.starts_at:%Y-%m-%d %H:%M:%S %Z}" if view.spec.starts_at else ""),
         *_workload(view.spec),
-        *_reason(view.reason, view.detail),
+        *_silence(view, now),
+        *(_degraded(view) if is_degraded(view) else _reason(view.reason, view.detail)),
         *_usage(stats),
     ]
     print_facts(out, facts)
@@ -228,7 +237,7 @@ def print_session(
             row = (
                 k.hostname,
                 str(k.attempt),
-                str(k.status),
+                f"{k.status} (agent silent)" if k.silent_since else str(k.status),
                 k.agent_id or "",
                 address,
                 devices,
@@ -450,6 +459,22 @@ def _reason(reason: Reason, detail: str) -> list[tuple[str, str]]:
         return [("detail", detail)]
     text, step = explain_failure(reason, detail)
     return [("reason", text), ("next step", step)]
+
+
+def _degraded(view: SessionView) -> list[tuple[str, str]]:
+    return [("degraded", f"{view.detail}; the other kernels continue (on_kernel_loss: degrade)")]
+
+
+def _silence(view: SessionView, now: datetime) -> list[tuple[str, str]]:
+    agents = silent_agents(view, now) if view.status in LIVE else {}
+    if not agents:
+        return []
+
+    step = "; ".join(f"check that node; `moorage agents describe {agent}`" for agent in agents)
+    return [
+        ("warning", f"{silence(view, now)}; its program may still run there"),
+        ("next step", step),
+    ]
 
 
 def _history(out: Console, history: Sequence[HistoryEntry], title: str = "history") -> None:

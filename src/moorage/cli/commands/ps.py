@@ -16,7 +16,7 @@ from moorage.cli.app import app
 from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.output import current_kernel, format_age, load_cells, progress_text, step_label
-from moorage.cli.summary import shown_status
+from moorage.cli.summary import is_degraded, shown_status, silence
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import format_slots
 from moorage.common.model.status import ATTENDED, LIVE, Outcome, Status
@@ -385,6 +385,8 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
 def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
     why = getattr(view, "needs_newer_manager", "")  # missing from a manager of the previous release
+    why = why or (silence(view, now) if view.status in LIVE else "")
+    why = why or (view.detail if is_degraded(view) else "")
     why = why or (view.hold.text if view.hold else str(view.reason))
     if not why and view.status == Status.RUNNING and view.type in ATTENDED:
         why = view.detail  # same colour as the warning about an idle session

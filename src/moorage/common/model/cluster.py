@@ -11,6 +11,8 @@ from moorage.common.model.ids import KernelId
 Role = Literal["main", "sub"]
 Mode = Literal["single-node", "multi-node"]
 MAIN = "main1"
+# Beginning of the detail of a session that continues without lost kernels.
+WITHOUT = "without "
 
 
 @dataclass(frozen=True, slots=True)

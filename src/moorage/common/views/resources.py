@@ -150,6 +150,12 @@ class KernelView(View):
             "running. null if it is reachable."
         ),
     )
+    silent_since: datetime | None = Field(
+        None,
+        description=(
+            "Time of the last report of its agent, which is SUSPECT or LOST. null: it reports."
+        ),
+    )
     progress: ProgressView | None = Field(None, description="Progress of its program, if reported.")
     reload: ReloadView | None = Field(None, description="State of the last reload request, if any.")
 

@@ -3,7 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
-from moorage.common.model.cluster import MAIN
+from moorage.common.model.cluster import MAIN, WITHOUT
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, SessionType, Status
@@ -42,7 +42,7 @@ def describe_loss(kernel: KernelSnapshot) -> str:
 def describe_losses(session: SessionSnapshot) -> str:
     """Describe the lost kernels, or return "" if there are none."""
     lost = lost_sub_kernels(session)
-    return f"without {'; without '.join(map(describe_loss, lost))}" if lost else ""
+    return "; ".join(f"{WITHOUT}{describe_loss(kernel)}" for kernel in lost)
 
 
 def tells_losses(detail: str, losses: str) -> bool:

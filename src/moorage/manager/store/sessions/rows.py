@@ -162,6 +162,7 @@ def kernel_view(row: Row) -> resources.KernelView:
         expected_start=row["expected_start"],
         ends_at=row["ends_at"],
         unreachable_since=row["unreachable_since"],
+        silent_since=row["silent_since"],
         progress=row["progress"] and ProgressView(**row["progress"]),
         reload=row["reload"] and reload_view(row["reload"] | {"status": row["status"]}),
     )

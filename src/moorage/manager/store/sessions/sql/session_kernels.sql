@@ -1,5 +1,7 @@
 SELECT k.*, CASE WHEN a.status = 'LOST' AND k.status NOT IN (:TERMINAL) THEN a.last_seen
             END AS unreachable_since,
+            CASE WHEN a.status IN ('SUSPECT', 'LOST') AND k.status NOT IN (:TERMINAL)
+                 THEN a.last_seen END AS silent_since,
             (SELECT coalesce(jsonb_agg(jsonb_build_object('slot', d.slot, 'device_id', d.device_id,
                                                           'amount', d.amount)
                                        ORDER BY d.device_id),
