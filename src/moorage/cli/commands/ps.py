@@ -118,7 +118,9 @@ def ps(
         typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C."),
     ] = False,
 ) -> None:
-    """List endpoints and sessions. With sessions of several users, it shows whose they are.
+    """List endpoints and sessions.
+
+    Sessions of several users are listed with their users.
 
     \b
     Examples:
