@@ -361,4 +361,18 @@ MUTATIONS = (
         "a.status = 'LOST'",
         ("tests/store/test_one_live_attempt.py", "-k", "silent"),
     ),
+    Mutation(
+        "a slot given twice has its second amount",
+        "cli/parse.py",
+        "        if slot in requested:\n",
+        "        if False:\n",
+        ("tests/unit/cli/test_cli_session_options.py",),
+    ),
+    Mutation(
+        "a session's file overrides options",
+        "cli/session_file.py",
+        "return fields | options | both",
+        "return options | fields | both",
+        ("tests/unit/cli/test_cli_session_options.py",),
+    ),
 )

@@ -103,7 +103,7 @@ class ErrorReportingGroup(QuickParameters, TyperGroup):
             code = error.exit_code
             where = getattr(error, "ctx", None)
             path = where.command_path if where else "moorage"
-            message = error.format_message().rstrip(".")
+            message = error.format_message().rstrip(".") + _missing_dashes(error, arguments)
             _report(message if message.endswith("?") else f"{message}; try `{path} --help`")
         except MoorageError as error:
             code = exit_code(error)
@@ -112,6 +112,18 @@ class ErrorReportingGroup(QuickParameters, TyperGroup):
             code = INTERRUPTED
 
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _missing_dashes(error: Exception, arguments: Sequence[str]) -> str:
+    """A hint about an unknown option that belongs to a session's program; else empty."""
+    option = getattr(error, "option_name", "")
+    context = getattr(error, "ctx", None)
+    misspelt = getattr(error, "possibilities", None)
+    if not option or misspelt or context is None or "--" in arguments:
+        return ""
+    if all(parameter.name != "command" for parameter in context.command.params):
+        return ""
+    return "; if it is for the program, put -- before the program"
 
 
 def _report(line: str) -> None:

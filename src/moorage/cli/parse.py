@@ -92,13 +92,30 @@ def secret_env(given: Sequence[str] | None) -> dict[str, str] | None:
     return pairs(given, "--secret", "HF_TOKEN=hf-token") if given else None
 
 
+# Options that stand for one slot.
+SHORT = {"--gpus": "cuda.device", "--cpus": "cpu", "--memory": "mem"}
+
+
 def resources(
-    given: Sequence[str], gpus: int | None, base: Mapping[str, str] = BASE_RESOURCES
+    given: Sequence[str],
+    short: Mapping[str, str | int | None],
+    base: Mapping[str, str] = BASE_RESOURCES,
 ) -> dict[str, str | int | float] | None:
-    """Requested slots, which override ``base``; None if none were given."""
+    """Requested slots, which override ``base``; None if none were given. ``short``: the values of
+    the options in ``SHORT``. Raises ``InvalidInput`` for a slot that is given twice."""
     requested = pairs(given, "--resources", "cpu=2 or mem=4GiB")
-    if gpus is not None:
-        requested["cuda.device"] = str(gpus)
+    for option, amount in short.items():
+        slot = SHORT[option]
+        if amount is None:
+            continue
+
+        if slot in requested:
+            raise InvalidInput(
+                f"{option} {amount} and --resources {slot}={requested[slot]} exclude each other",
+                next_step="leave out one",
+            )
+        requested[slot] = str(amount)
+
     return {**base, **requested} if requested else None
 
 

@@ -29,7 +29,21 @@ Resources = Annotated[
     list[str] | None, typer.Option(help="SLOT=AMOUNT, like cpu=2 or mem=4GiB; repeatable.")
 ]
 Gpus = Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")]
-Env = Annotated[list[str] | None, typer.Option(help="Environment variable NAME=VALUE; repeatable.")]
+Cpus = Annotated[str | None, typer.Option(help="Short for --resources cpu=N.")]
+Memory = Annotated[str | None, typer.Option(help="Short for --resources mem=AMOUNT, like 4GiB.")]
+Env = Annotated[
+    list[str] | None,
+    typer.Option("--env", "-e", help="Environment variable NAME=VALUE; repeatable."),
+]
+SessionFile = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="YAML or TOML file with fields of the session, as in REST; other options override it.",
+    ),
+]
 EnvFile = Annotated[
     list[str] | None,
     typer.Option("--env-file", help="File of NAME=VALUE lines; --env overrides it; repeatable."),
@@ -182,10 +196,28 @@ def session_spec(
 
     None means that an option was not given. Raises ``InvalidInput`` or ``ValidationError``.
     """
-    fixed = {"type": kind, "engine": "custom", "command": given["command"] or []}
     from moorage.common.model.spec import SessionSpec
 
-    return SessionSpec.model_validate(fixed | session_fields(given, own))
+    fixed = {"type": kind, "engine": "custom", "command": given["command"] or []}
+    if given.get("file") is None:
+        return SessionSpec.model_validate(fixed | session_fields(given, own))
+
+    from moorage.cli import session_file
+
+    fields = session_file.read(given["file"])
+    if (named := fields.get("type", kind)) != kind:
+        raise InvalidInput(
+            f"--file {given['file']!r} holds a session of type {named}; this command needs {kind}",
+            next_step="`moorage run` is for batch sessions, `moorage start` for interactive ones",
+        )
+
+    command = {"command": given["command"]} if given["command"] else {}
+    options = session_fields(given, own, {}) | command
+    if isinstance(slots := fields.get("resources"), dict):
+        fields["resources"] = parse.BASE_RESOURCES | slots
+    elif "resources" in options:
+        options["resources"] = parse.BASE_RESOURCES | options["resources"]
+    return SessionSpec.model_validate(fixed | session_file.merged(fields, options))
 
 
 def session_fields(
@@ -196,7 +228,15 @@ def session_fields(
     """The fields of ``session_spec`` that were given, without type and command."""
     fields: dict[str, Any] = {
         "name": given["name"],
-        "resources": parse.resources(given["resources"] or [], given["gpus"], base_resources),
+        "resources": parse.resources(
+            given["resources"] or [],
+            {
+                "--gpus": given["gpus"],
+                "--cpus": given["cpus"],
+                "--memory": given["memory"],
+            },
+            base_resources,
+        ),
         "env": parse.environment(given["env"], given.get("env_file")),
         "secret_env": parse.secret_env(given["secret"]),
         "resource_group": given["group"],
@@ -301,6 +341,9 @@ def session_request(
                 "--set applies only to templates", next_step="also give --template NAME"
             )
         return session_spec(kind, given, own)
+
+    if given.get("file") is not None:
+        raise InvalidInput("--file and --template exclude each other", next_step="leave out one")
 
     values = parse.pairs(given["parameters"], "--set", "epochs=3") if given["parameters"] else {}
     command = {"command": given["command"]} if given["command"] else {}

@@ -15,12 +15,19 @@ from moorage.cli.commands.run import batch_spec, run
 from moorage.cli.commands.why import print_explanation
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.exit_codes import FAILURE
+from moorage.cli.session_file import holds_session
 from moorage.cli.session_options import plan_session
 from moorage.common.model.errors import InvalidInput
 
 _File = Annotated[
     str | None,
-    typer.Option("--file", "-f", help="YAML for `moorage apply`: show the changes it would make."),
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="A session, as for `moorage run -f`, or YAML for `moorage apply`: show the changes it "
+        "would make.",
+    ),
 ]
 _Command = Annotated[
     list[str] | None, typer.Argument(help="After --: program and arguments; optional.")
@@ -40,14 +47,16 @@ def plan(cli: Cli, **given: Any) -> None:
       moorage plan -f cluster.yaml
       moorage plan --gpus 1 --timeout 1h -o json -- ./job.sh
     """
-    if (file := given.pop("file")) is not None:
-        if any(value is not None for value in given.values()):
+    file = given["file"]
+    if file is not None and not holds_session(file):
+        if any(value is not None for name, value in given.items() if name != "file"):
             raise InvalidInput("--file cannot be combined with options of a session")
 
         print_plan(cli, file)
         return
 
-    command = given["command"] or (["true"] if given["template"] is None else [])
+    has_program = given["template"] is not None or file is not None
+    command = given["command"] or ([] if has_program else ["true"])
     spec = batch_spec(given | {"command": command}, cli.clock.now())
     view = cli.run(lambda client: plan_session(client, spec))
     if cli.json:
@@ -93,7 +102,6 @@ def _copy_options_of_run() -> None:
         else parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in parameters
     ]
-    keyword.append(inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, default=None))
     hints["file"] = _File
     plan.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
     plan.__annotations__ = {name: hint for name, hint in hints.items() if name not in excluded}

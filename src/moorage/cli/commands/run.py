@@ -28,6 +28,7 @@ from moorage.cli.session_options import (
     Checkpoint,
     ClusterMode,
     ClusterSize,
+    Cpus,
     Env,
     EnvFile,
     Force,
@@ -35,6 +36,7 @@ from moorage.cli.session_options import (
     Group,
     Image,
     Labels,
+    Memory,
     Name,
     OnKernelLoss,
     Parameters,
@@ -44,6 +46,7 @@ from moorage.cli.session_options import (
     Resources,
     Reuse,
     Secrets,
+    SessionFile,
     SessionRuntime,
     Strict,
     Template,
@@ -135,6 +138,8 @@ def run(
     name: Name = None,
     resources: Resources = None,
     gpus: Gpus = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
     env: Env = None,
     env_file: EnvFile = None,
     secret: Secrets = None,
@@ -161,6 +166,7 @@ def run(
     workspace: Workspace = None,
     template: Template = None,
     parameters: Parameters = None,
+    file: SessionFile = None,
     strict: Strict = False,
     force: Force = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it ends.")] = True,
@@ -174,7 +180,8 @@ def run(
     \b
     Examples:
       moorage run -- python train.py --epochs 3
-      moorage run --gpus 1 --resources mem=16GiB --timeout 1h -- ./job.sh
+      moorage run --gpus 1 --cpus 4 --memory 16GiB -e SEED=1 --timeout 1h -- ./job.sh
+      moorage run -f train.yaml --gpus 2
       moorage run --image python:3.12 -- python -c "print('hello')"
       moorage run --cluster 4 --cluster-mode multi-node --gpus 8 -- ./torchrun.sh
       moorage run --template train --set epochs=3
@@ -182,7 +189,7 @@ def run(
       moorage run -i --rm -- python -m json.tool <data.json
     """
     given = {name: value for name, value in locals().items() if name not in _NOT_OF_THE_SPEC}
-    if not command and template is None:
+    if not command and template is None and file is None:
         raise InvalidInput("there is no program", next_step="moorage run -- PROGRAM ARGUMENTS")
 
     how = _Following(

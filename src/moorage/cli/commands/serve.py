@@ -171,7 +171,7 @@ def serve(
         "replicas": replicas,
         "autoscale": _autoscale(least, most, scale_on or [], idle_timeout),
         **_serving(max_surge, fallback or [], adapter or [], share),
-        "resources": parse.resources(resources or [], gpus),
+        "resources": parse.resources(resources or [], {"--gpus": gpus}),
         **{"resource_group": group, "args": arg, "env": parse.environment(env, env_file)},
         **{"secret_env": parse.secret_env(secret), "reload": parse.reload(reload)},
         "user_labels": user_labels(label),
