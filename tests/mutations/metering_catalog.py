@@ -250,6 +250,20 @@ MUTATIONS = (
         BUDGETS,
     ),
     Mutation(
+        "a price names a GPU only in full",
+        "manager/store/schema/functions/ledger_price.sql",
+        "OR (u = 'gpu' AND device_named(p.device, d))",
+        "",
+        BUDGETS,
+    ),
+    Mutation(
+        "a part of a word names a GPU",
+        "manager/store/schema/functions/device_named.sql",
+        "SELECT position(' ' || trim",
+        "SELECT position('' || trim",
+        BUDGETS,
+    ),
+    Mutation(
         "a budget counts what was used before its period",
         "manager/store/metering/sql/budgets_measure.sql",
         "      AND c.ended_at >= o.began_at\n",

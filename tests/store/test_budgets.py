@@ -251,6 +251,46 @@ async def test_cost_follows_the_prices_of_each_hour(store: Store) -> None:
     assert (await measure(store))["project money"].used in (whole.cost, 0), "0 around the new year"
 
 
+@pytest.mark.parametrize(
+    ("price", "gpu", "applies"),
+    [
+        ("H100", "H100", True),
+        ("H100", "NVIDIA H100 80GB HBM3", True),
+        ("H100", "NVIDIA H100 (fake)", True),
+        ("h100", "NVIDIA H100 PCIe", True),
+        ("H100 80GB", "NVIDIA H100 80GB HBM3", True),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", True),
+        ("A100", "NVIDIA A100-SXM4-80GB", True),
+        ("RTX 4090", "NVIDIA GeForce RTX 4090", True),
+        ("MI300X", "AMD Instinct MI300X OAM", True),
+        ("H100", "NVIDIA GH100", False),
+        ("H100", "NVIDIA H200", False),
+        ("L4", "NVIDIA L40S", False),
+        ("H100 HBM3", "NVIDIA H100 80GB HBM3", False),
+        ("NVIDIA H100 80GB HBM3", "H100", False),
+        ("H100", "", False),
+        ("%", "NVIDIA H100", False),
+    ],
+)
+async def test_a_price_names_a_gpu_as_people_do(
+    store: Store, price: str, gpu: str, applies: bool
+) -> None:
+    spec = PriceSpec(unit="gpu", price=2_000_000, device=price)
+    await store.budgets.put_price(SYSTEM, spec)
+    [row] = await store.database.fetch("SELECT ledger_price('gpu', $1, 'default', now()) AS p", gpu)
+    assert row["p"] == (2_000_000 if applies else 0)
+
+
+async def test_the_price_with_the_longest_name_applies(store: Store) -> None:
+    for number, device in enumerate(("", "H100", "H100 80GB", "NVIDIA H100 80GB HBM3 X"), 1):
+        await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", price=number, device=device))
+    rows = await store.database.fetch(
+        "SELECT ledger_price('gpu', gpu, 'default', now()) AS p FROM unnest($1::text[]) AS gpu",
+        ["NVIDIA A100", "NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3", "H100"],
+    )
+    assert [row["p"] for row in rows] == [1, 2, 3, 2]
+
+
 async def test_metrics_of_projects_and_budgets(store: Store) -> None:
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     await count(store, 1, ended_ms=now_ms)

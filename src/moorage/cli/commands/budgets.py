@@ -121,7 +121,7 @@ def set_price(
         ),
     ],
     price: Annotated[str, typer.Argument(help="Price in the currency, with up to six decimals.")],
-    device: Annotated[str, typer.Option(help="Only for this model of GPU.")] = "",
+    device: Annotated[str, typer.Option(help="Only for this model of GPU, like H100.")] = "",
     group: Annotated[
         str,
         typer.Option(

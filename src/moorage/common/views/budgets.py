@@ -85,7 +85,14 @@ class PriceSpec(Model):
     EXAMPLE: ClassVar = {"unit": "gpu", "device": "H100", "price": 2_500_000}
 
     unit: Unit
-    device: NoNul = Field(default="", description='GPU model; "" means any.', max_length=200)
+    device: NoNul = Field(
+        default="",
+        description=(
+            'GPU model: its name or some of its words, such as H100 for "NVIDIA H100 80GB HBM3"; '
+            '"" means any.'
+        ),
+        max_length=200,
+    )
     resource_group: NoNul = Field(default="", description='"": any.', max_length=200)
     since: Timestamp | None = Field(
         default=None,
