@@ -250,6 +250,27 @@ MUTATIONS = (
         BUDGETS,
     ),
     Mutation(
+        "a budget of GPUs refuses all work",
+        "manager/store/metering/budgets.py",
+        'if reached and (row["unit"] != "gpu" or _uses_gpus(spec)):',
+        "if reached:",
+        BUDGETS,
+    ),
+    Mutation(
+        "a budget of GPUs stops all sessions",
+        "manager/store/metering/sql/budget_sessions.sql",
+        "$3 <> 'gpu'",
+        "true",
+        BUDGETS,
+    ),
+    Mutation(
+        "a budget of GPUs stops all endpoints",
+        "manager/store/endpoints/sql/model_routes.sql",
+        "b.unit <> 'gpu'",
+        "true",
+        BUDGETS,
+    ),
+    Mutation(
         "a price names a GPU only in full",
         "manager/store/schema/functions/ledger_price.sql",
         "OR (u = 'gpu' AND device_named(p.device, d))",

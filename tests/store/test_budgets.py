@@ -11,6 +11,14 @@ from moorage.common.link.proxy_messages import UsageBatch
 from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
 from moorage.common.model.reasons import Reason
 from moorage.common.model.roles import Role
+from moorage.common.model.spec import (
+    Cluster,
+    EndpointSpec,
+    Probe,
+    SessionSpec,
+    SubKernels,
+    Workload,
+)
 from moorage.common.model.status import Status
 from moorage.common.views.budgets import BudgetSpec, BudgetView, CorrectionSpec, PriceSpec
 from moorage.common.views.keys import KeySpec
@@ -22,6 +30,7 @@ from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scrape import Scrape
 from moorage.manager.serving.limit_shares import StoredShares
 from moorage.manager.store import Store, Topic
+from moorage.manager.store.database.queries import SQL
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 
@@ -30,6 +39,7 @@ from .test_ledger import ANN, SYSTEM, end, move_back, records, run, used
 from .test_usage_records import RECORD
 
 HOUR_MS = 3_600_000
+WORK = SessionSpec(command=["x"], resources={"cpu": 1})
 
 
 async def put(
@@ -90,26 +100,26 @@ async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> N
         SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER)
     )
     await count(store, 1)
-    await store.budgets.check(ANN)
+    await store.budgets.check(ANN, WORK)
     await put(store, "project", "vision", "tokens", period="month", hard=30)
     month = (await measure(store))["project tokens"]
     assert (month.level, month.used) == ("hard", 30)
     with pytest.raises(BudgetExhausted, match="project 'vision' is exhausted until") as refused:
-        await store.budgets.check(ANN)
+        await store.budgets.check(ANN, WORK)
 
     assert refused.value.fields == {"resets_at": month.resets_at.isoformat()}
     assert (refused.value.code, refused.value.http) == ("budget-exhausted", 403)
-    await store.budgets.check(Scope.system("bob", Owner("bob", "speech")))
+    await store.budgets.check(Scope.system("bob", Owner("bob", "speech")), WORK)
     grants = {grant.project: grant.exhausted_until for grant in await store.keys.grants()}
     assert (grants["vision"], grants["speech"]) == (int(month.resets_at.timestamp()), 0)
     await put(store, "project", "vision", "tokens", period="month", hard=31)
-    await store.budgets.check(ANN)
+    await store.budgets.check(ANN, WORK)
     await put(store, "project", "vision", "tokens", period="month", hard=5)
     with pytest.raises(BudgetExhausted):  # lowered below the used amount: at once
-        await store.budgets.check(ANN)
+        await store.budgets.check(ANN, WORK)
 
     await store.budgets.delete(SYSTEM, "project", "vision", "tokens", period="month")
-    await store.budgets.check(ANN)
+    await store.budgets.check(ANN, WORK)
     assert {grant.exhausted_until for grant in await store.keys.grants()} == {0}
     with pytest.raises(NotFound, match="no budget of tokens by the month"):
         await store.budgets.delete(SYSTEM, "project", "vision", "tokens", period="month")
@@ -129,7 +139,7 @@ async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
     at = f"{month.resets_at:%Y-%m-%dT%H:%M:%SZ}"
     text = "limit of the budget of project vision in tokens by the month is reached, until"
     assert await store.budgets.warnings(ANN) == [f"the soft {text} {at}"]
-    await store.budgets.check(ANN)
+    await store.budgets.check(ANN, WORK)
     assert await store.budgets.warnings(Scope.system("bob", Owner("bob", "speech"))) == []
     grants = {grant.project: grant for grant in await store.keys.grants()}
     assert grants["vision"].warned_until == int(month.resets_at.timestamp())
@@ -202,7 +212,7 @@ async def test_budget_begins_anew_with_its_period(store: Store) -> None:
     assert day.resets_at > datetime.now(UTC)
     await store.database.fetch("UPDATE budgets SET resets_at = now() - interval '1 second'")
     store.notifier.notify([Topic.KEYS])
-    await store.budgets.check(ANN)
+    await store.budgets.check(ANN, WORK)
     assert {grant.exhausted_until for grant in await store.keys.grants()} <= {0}
 
 
@@ -221,6 +231,78 @@ async def test_session_stops_at_the_hard_limit_if_the_budget_says_so(store: Stor
         view = await store.sessions.get(SYSTEM, "s")
         assert (view.status, view.reason) == (Status.TERMINATING, Reason.BUDGET_EXHAUSTED)
         assert view.detail == "the budget of user ann is exhausted"
+
+
+SERVED = EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
+
+
+@pytest.mark.parametrize(
+    ("spec", "held"),
+    [
+        (WORK, False),
+        (SERVED, False),
+        (WORK.model_copy(update={"resources": {"cpu": 1, "cuda.device": "0"}}), False),
+        (WORK.model_copy(update={"resources": {"cuda.device": 1}}), True),
+        (WORK.model_copy(update={"resources": {"cuda.shares": "0.5"}}), True),
+        (SERVED.model_copy(update={"resources": {"rocm.device": "2"}}), True),
+        (
+            WORK.model_copy(
+                update={"cluster": Cluster(size=2, sub=SubKernels(resources={"cuda.device": 1}))}
+            ),
+            True,
+        ),
+    ],
+)
+async def test_a_budget_of_gpus_holds_only_work_with_gpus(
+    store: Store, spec: Workload, held: bool
+) -> None:
+    await put(store, "user", "ann", "gpu", hard=0)
+    if held:
+        with pytest.raises(BudgetExhausted):
+            await store.budgets.check(ANN, spec)
+    else:
+        await store.budgets.check(ANN, spec)
+
+    await put(store, "user", "ann", "cpu", hard=0)
+    with pytest.raises(BudgetExhausted):
+        await store.budgets.check(ANN, spec)
+
+
+async def test_a_budget_of_gpus_stops_only_work_with_gpus(store: Store) -> None:
+    for name, resources in (("cpus", {"cpu": 1}), ("gpus", {"cpu": 1, "cuda.device": 1})):
+        await store.sessions.create(
+            ANN, WORK.model_copy(update=dict(name=name, resources=resources))
+        )
+        served = SERVED.model_copy(update=dict(name=f"m-{name}", resources=resources))
+        await store.endpoints.create(ANN, served, user_labels={})
+
+    async def held(unit: str) -> list[str]:
+        ids = await store.budgets.sessions("user", "ann", unit)
+        return [(await store.sessions.get(SYSTEM, one)).name for one in ids]
+
+    assert await held("gpu") == ["gpus"]
+    assert sorted(await held("cpu")) == ["cpus", "gpus"]
+    await put(store, "user", "ann", "gpu", hard=0, policy="stop")
+    assert await suspended(store) == {"m-gpus"}
+    await put(store, "user", "ann", "money", hard=0, policy="stop")
+    assert await suspended(store) == {"m-cpus", "m-gpus"}
+
+
+async def suspended(store: Store) -> set[str]:
+    """The models whose requests are refused, which are those whose replicas stop."""
+    ids = [row["id"] for row in await store.database.fetch("SELECT id FROM endpoints")]
+    refused = {
+        row["model"]
+        for row in await store.database.fetch(SQL["model_routes"], ids, [])
+        if row["suspended_until"] is not None
+    }
+    stopped = {
+        row["name"]
+        for row in await store.database.fetch(SQL["endpoints_to_reconcile"], ids, 60.0)
+        if row["stop_name"] is not None
+    }
+    assert refused == stopped
+    return refused
 
 
 async def test_cost_follows_the_prices_of_each_hour(store: Store) -> None:

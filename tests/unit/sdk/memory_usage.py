@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from memory_sessions import MemorySessions
 
 from moorage.common.model.errors import BudgetExhausted, NotFound
+from moorage.common.model.spec import Workload
 from moorage.common.model.status import AgentStatus, Status
 from moorage.common.views.budgets import (
     BudgetSpec,
@@ -118,7 +119,7 @@ class MemoryBudgets:
     async def warnings(self, scope: Scope) -> list[str]:
         return self.reached
 
-    async def check(self, scope: Scope) -> None:
+    async def check(self, scope: Scope, spec: Workload) -> None:
         if self.exhausted is not None:
             raise self.exhausted
 

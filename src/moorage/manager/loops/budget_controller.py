@@ -60,7 +60,9 @@ class BudgetController:
 
             if budget.level == "hard" and budget.policy == "stop":
                 detail = f"the budget of {budget.scope} {budget.name} is exhausted"
-                sessions = await self._store.budgets.sessions(budget.scope, budget.name)
+                sessions = await self._store.budgets.sessions(
+                    budget.scope, budget.name, budget.unit
+                )
                 await self._terminator.stop_all(
                     Scope.system("budgets").actor,
                     sessions,

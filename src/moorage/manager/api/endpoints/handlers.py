@@ -159,8 +159,8 @@ async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 )
 async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
     view = await _controlled_view(call)
-    if call.body.replicas > view.replicas:
-        await call.deps.store.budgets.check(call.scope)
+    if call.body.replicas > view.replicas and view.spec is not None:
+        await call.deps.store.budgets.check(call.scope, view.spec)
     return _answer(call, await call.deps.endpoints.scale(call.scope, view.name, call.body.replicas))
 
 

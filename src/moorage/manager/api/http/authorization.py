@@ -65,7 +65,7 @@ async def check_limits(
     ``recorded_priority``: the priority of the existing workload or its template, which the caller
     may keep even if it exceeds the ceiling of the caller's role."""
     if new_work:
-        await call.deps.store.budgets.check(call.scope)
+        await call.deps.store.budgets.check(call.scope, spec)
 
     error = limits.check_key(call.scope, spec)
     if error is None:

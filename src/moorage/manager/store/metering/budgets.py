@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
 from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.slots import parse_slots
+from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views import budgets as views
 from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
@@ -16,6 +18,7 @@ from moorage.manager.store.database.notifier import Notifier, Topic
 from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UnreadableRows, read_page
+from moorage.manager.store.sessions.spec_kernels import total_slots
 
 # Seconds for which budget levels are cached, first for refusals and then for warnings. A change of
 # level is announced immediately.
@@ -72,12 +75,13 @@ class BudgetStore:
             if (row["scope"], row["name"]) in payers and row["resets_at"] > now
         ]
 
-    async def check(self, scope: Scope) -> None:
-        """Raise ``BudgetExhausted`` if a budget of the caller's project, user or key is
-        exhausted."""
+    async def check(self, scope: Scope, spec: Workload) -> None:
+        """Raise ``BudgetExhausted`` if a budget of the caller's project, user or key that counts
+        this new work is exhausted."""
         payers = _payers(scope)
         for row in await self._read(_READ_S):
-            if row["level"] == "hard" and (row["scope"], row["name"]) in payers:
+            reached = row["level"] == "hard" and (row["scope"], row["name"]) in payers
+            if reached and (row["unit"] != "gpu" or _uses_gpus(spec)):
                 until = row["resets_at"].isoformat()
                 raise BudgetExhausted(
                     f"the budget of {row['scope']} {row['name']!r} is exhausted until {until}",
@@ -151,12 +155,11 @@ class BudgetStore:
         self._notifier.notify_budget_alerts([alert for row in rows for alert in row["alerts"]])
         return self._unreadable.each("budget", rows, _reached, key="name")
 
-    async def sessions(self, kind: str, name: str) -> list[SessionId]:
-        """Running or waiting sessions of a project, a user or a key. Replicas are omitted: the
-        replica controller stops them."""
-        return [
-            SessionId(row["id"]) for row in await self._db.fetch(SQL["budget_sessions"], kind, name)
-        ]
+    async def sessions(self, kind: str, name: str, unit: str) -> list[SessionId]:
+        """Running or waiting sessions of a project, a user or a key that its budget in ``unit``
+        holds. Replicas are omitted: the replica controller stops them."""
+        rows = await self._db.fetch(SQL["budget_sessions"], kind, name, unit)
+        return [SessionId(row["id"]) for row in rows]
 
     async def prices(self) -> Page[views.PriceView]:
         rows = await self._db.fetch(SQL["price_list"])
@@ -238,3 +241,9 @@ def _payers(scope: Scope) -> list[tuple[str, str]]:
     return payers + (
         [("key", scope.key.name)] if scope.key is not None and scope.key.console is None else []
     )
+
+
+def _uses_gpus(spec: Workload) -> bool:
+    """Whether the work uses devices, which the ledger counts in the unit gpu."""
+    slots = total_slots(spec) if isinstance(spec, SessionSpec) else parse_slots(spec.resources)
+    return any(amount and "." in slot for slot, amount in slots.items())

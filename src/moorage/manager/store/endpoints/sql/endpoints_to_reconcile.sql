@@ -1,7 +1,7 @@
 -- Those of the endpoints $1 that are not deleted, and deleted ones that still have live replicas.
 -- `fallback`: the revision that was served before the target. `rolled_back`: the revision whose
 -- failure made it the target. `stop_*`: among its payer's exhausted budgets, the one that ends
--- last.
+-- last; a budget in gpu counts only if the endpoint requests devices.
 WITH
 -- include: budget_stops
 SELECT e.*, r.completed_at IS NOT NULL AS proven, r.served_before AS fallback, n.revision AS newest,
@@ -25,6 +25,9 @@ LEFT JOIN LATERAL (
     SELECT * FROM budget_stops b
     WHERE (b.scope, b.name) IN (('project', e.project), ('user', e.owner),
                                 ('key', substring(e.created_by FROM '^key:(.*)')))
+      AND (b.unit <> 'gpu' OR EXISTS (
+          SELECT FROM jsonb_each_text(as_object(e.spec -> 'resources')) r
+          WHERE r.key LIKE '%.%' AND r.value !~ '^[0.]*$'))
     ORDER BY b.resets_at DESC, b.scope, b.unit LIMIT 1) x ON true
 WHERE e.id = ANY ($1::uuid[]) AND (e.deleted_at IS NULL OR EXISTS (
     SELECT FROM sessions s WHERE s.endpoint_id = e.id AND s.status NOT IN (:TERMINAL)))

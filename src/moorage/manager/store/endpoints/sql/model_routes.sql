@@ -33,6 +33,9 @@ FROM names n LEFT JOIN LATERAL (
                SELECT max(b.resets_at) FROM budget_stops b
                WHERE (b.scope, b.name) IN (('project', e.project), ('user', e.owner),
                                            ('key', substring(e.created_by FROM '^key:(.*)')))
+                 AND (b.unit <> 'gpu' OR EXISTS (
+                     SELECT FROM jsonb_each_text(as_object(e.spec -> 'resources')) r
+                     WHERE r.key LIKE '%.%' AND r.value !~ '^[0.]*$'))
            ) AS suspended_until
     FROM endpoints e
     CROSS JOIN LATERAL (
