@@ -560,4 +560,11 @@ MUTATIONS = (
         "        del self._blocks[number][session_id]\n",
         PENDING_BLOCKS,
     ),
+    Mutation(
+        "a request above its quota seems to wait",
+        "manager/scheduling/core/messages.py",
+        "if unmet.requested > unmet.limit else",
+        "if False else",
+        ("tests/unit/manager/test_start_conditions.py",),
+    ),
 )

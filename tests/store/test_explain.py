@@ -166,7 +166,8 @@ async def test_dry_run_checks_quotas_dependencies_and_begin_times(store: Store) 
     view = await ask(store, 2, depends_on=["first"])
     assert unmet(view) == {
         "dependencies": "waits for first",
-        "quotas": "user ann: cuda.device: used 0 + requested 2 > limit 1 (over by 1)",
+        "quotas": "user ann: cuda.device: used 0 + requested 2 > limit 1 (over by 1)"
+        "; it never starts under this limit",
     }
     later = datetime.now(UTC) + timedelta(hours=2)
     view = await ask(store, 1, starts_at=later)

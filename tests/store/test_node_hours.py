@@ -144,7 +144,9 @@ async def test_changed_quota_releases_a_job_and_a_shorter_walltime_fits(
     )
     view = await store.sessions.get(SYSTEM, long)
     assert view.hold is not None
-    assert view.hold.refusals[0].endswith("> limit 0.05 a month"), "no month is long enough"
+    assert view.hold.refusals[0].endswith(
+        "> limit 0.05 a month; it never starts under this limit"
+    ), "no month is long enough"
     await limit(store, "user", "ann", 0.2)
     assert await schedule(store) == 1
     await add(store, "third")

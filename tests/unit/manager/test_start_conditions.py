@@ -59,7 +59,9 @@ def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> 
             [limits(limits={"system-sessions": 0})], session("s"), [], id="system-others",
         ),
         pytest.param([limits(sessions=None, running=1000)], session("s"), [], id="F8"),
-        pytest.param([limits(sessions=0)], session("s"), ["user ann: 0 concurrent sessions of 0"], id="F9"),
+        pytest.param([limits(sessions=0)], session("s"), [
+            "user ann: 0 concurrent sessions of 0; it never starts under this limit"
+        ], id="F9"),
         pytest.param(
             [limits("project", "p", **CPU10, used={"cpu": 7000})], session("s", 4),
             ["project p: cpu: used 7 + requested 4 > limit 10 (over by 1)"], id="F10",
@@ -84,7 +86,8 @@ def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> 
         pytest.param([limits(name="bob", **CPU10, used={"cpu": 9000})], session("s", 4), [], id="other user"),
         pytest.param(
             [limits(limits={"cuda.device": 0})], session("s", slots={"cuda.device": 1}),
-            ["user ann: cuda.device: used 0 + requested 1 > limit 0 (over by 1)"], id="0 allows none",
+            ["user ann: cuda.device: used 0 + requested 1 > limit 0 (over by 1)"
+             "; it never starts under this limit"], id="0 allows none",
         ),
         pytest.param(
             [limits(limits={"cuda.device": 1}, used={"cuda.shares": 700})],
@@ -99,11 +102,13 @@ def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> 
             [
                 f"user ann: node-hours: used and reserved 76.01 + at most 24 > limit 100 a month {RESETS}",
                 f"project p: node-hours: used and reserved 99 + at most 24 > limit 100 a month {RESETS}",
-                "group g: node-hours: used and reserved 0 + at most 24 > limit 0.5 a month",
+                "group g: node-hours: used and reserved 0 + at most 24 > limit 0.5 a month"
+                "; it never starts under this limit",
             ], id="node-hours of a job",
         ),
         pytest.param([hours(0, 0)], session("s", node_seconds=1), [
             "user ann: node-hours: used and reserved 0 + at most 0 > limit 0 a month"
+            "; it never starts under this limit"
         ], id="0 node-hours"),
         pytest.param([hours(0, 9)], session("s"), [], id="node-hours do not concern others than jobs"),
         pytest.param(

@@ -71,6 +71,11 @@ def refusal_message(refusal: Refusal) -> str:
     return f"{agents}: {texts.get(kind) or _FIXED[kind]}"
 
 
+def _never(unmet: UnmetCondition) -> str:
+    """A note about a request that exceeds the whole limit, however little of it is used."""
+    return "; it never starts under this limit" if unmet.requested > unmet.limit else ""
+
+
 def unmet_message(unmet: UnmetCondition) -> str:
     """Format an unmet condition as one line, like "user ann: cuda.device: used 7 + requested 4 >
     limit 10 (over by 1)".
@@ -90,21 +95,23 @@ def unmet_message(unmet: UnmetCondition) -> str:
             )
         )
         if unmet.slot == SYSTEM_SESSIONS:
-            return f"{unmet.scope} {unmet.name}: {unmet.used} system sessions of {unmet.limit}"
+            what = f"{unmet.used} system sessions of {unmet.limit}"
+            return f"{unmet.scope} {unmet.name}: {what}{_never(unmet)}"
         if not unmet.slot:
-            return f"{unmet.scope} {unmet.name}: {unmet.used} concurrent sessions of {unmet.limit}"
+            what = f"{unmet.used} concurrent sessions of {unmet.limit}"
+            return f"{unmet.scope} {unmet.name}: {what}{_never(unmet)}"
 
         return (
             f"{unmet.scope} {unmet.name}: {unmet.slot}: used {used} + requested {asked} > limit "
             f"{limit} "
-            f"(over by {over})"
+            f"(over by {over}){_never(unmet)}"
         )
 
     if kind is UnmetKind.NODE_HOURS:
         used, asked, limit = (
             format_node_hours(n) for n in (unmet.used, unmet.requested, unmet.limit)
         )
-        reset = f" (resets {_day(unmet.until)} UTC)" if unmet.requested <= unmet.limit else ""
+        reset = _never(unmet) or f" (resets {_day(unmet.until)} UTC)"
         return (
             f"{unmet.scope} {unmet.name}: node-hours: used and reserved {used} + at most {asked} "
             f"> limit {limit} a month{reset}"
