@@ -10,9 +10,10 @@ import xllamacpp
 
 from moorage.agent.engines import ENGINES, NodeInfo, environment, needs_port
 from moorage.agent.engines import llamacpp_server as server
-from moorage.agent.engines.base import is_path
+from moorage.agent.engines.base import is_path, substitute
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import SessionType
 
 NODE = NodeInfo(
@@ -168,11 +169,13 @@ def test_custom_engine_replaces_its_placeholders_only() -> None:
     spec = replace(
         BASE,
         engine="custom",
-        command=("run", "{model}:{port}", "{host}", "{other}", "{{}}"),
+        command=("run", "{model}:{port}", "{host}", "{other}", "{{}}", "{{port}}:{{{model}}}"),
         probe_path="/up",
     )
     invocation = invoke(spec)
-    assert invocation.argv == ("run", "org/weights:21000", "127.0.0.1", "{other}", "{{}}")
+    assert invocation.argv == (
+        *("run", "org/weights:21000", "127.0.0.1", "{other}", "{{}}", "{port}:{{model}}"),
+    )
     assert invocation.env == {"HOST": "127.0.0.1", "PORT": "21000", "MOORAGE_SECRET": "hush"}
     assert [(probe.method, probe.path) for probe in invocation.probes] == [("GET", "/up")]
     assert invoke(replace(spec, command=())).argv == ("sleep", "infinity"), (
@@ -186,6 +189,33 @@ def test_custom_engine_replaces_its_placeholders_only() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "probe", "ports", "replaced"),
+    [
+        (SessionType.BATCH, "", (), False),
+        (SessionType.INTERACTIVE, "", (), False),
+        (SessionType.BATCH, "/up", (), True),
+        (SessionType.BATCH, "", (ServicePort("web"),), True),
+        (SessionType.INTERACTIVE, "", (ServicePort("web"),), True),
+        (SessionType.INFERENCE, "", (), True),
+    ],
+)
+def test_commands_keep_their_braces_unless_something_connects_to_the_program(
+    kind: SessionType, probe: str, ports: tuple[ServicePort, ...], replaced: bool
+) -> None:
+    command = ('f"{host}:{port}/{model}"', '{"port": {{port}}}')
+    spec = replace(
+        BASE, engine="custom", session_type=kind, command=command, probe_path=probe, ports=ports
+    )
+    expected = ('f"127.0.0.1:21000/org/weights"', '{"port": {port}}')
+    assert invoke(spec).argv == (expected if replaced else command)
+
+
+def test_values_of_placeholders_are_not_searched() -> None:
+    values = {"model": "{port}", "port": "1", "port:web": "2"}
+    assert substitute("{model} {port} {port:web} {{port:web}}", values) == "{port} 1 2 {port:web}"
 
 
 def test_environment_withholds_agent_secrets() -> None:
@@ -234,19 +264,26 @@ def test_environment_withholds_agent_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "command", "probe", "needed"),
+    ("kind", "command", "probe", "ports", "needed"),
     [
-        (SessionType.BATCH, ("x",), "", False),
-        (SessionType.BATCH, ("x", "--port={port}"), "", True),
-        (SessionType.BATCH, ("x",), "/", True),
-        (SessionType.INTERACTIVE, ("x",), "", True),
-        (SessionType.INFERENCE, (), "", True),
+        (SessionType.BATCH, ("x",), "", (), False),
+        (SessionType.BATCH, ("x", "--port={port}"), "", (), False),
+        (SessionType.BATCH, ("x", "--port={port}"), "", (ServicePort("web"),), True),
+        (SessionType.BATCH, ("x", "--port={{port}}"), "", (ServicePort("web"),), False),
+        (SessionType.BATCH, ("x",), "/", (), True),
+        (SessionType.INTERACTIVE, ("x",), "", (), True),
+        (SessionType.INFERENCE, (), "", (), True),
     ],
 )
 def test_kernels_that_need_a_port(
-    kind: SessionType, command: tuple[str, ...], probe: str, needed: bool
+    kind: SessionType,
+    command: tuple[str, ...],
+    probe: str,
+    ports: tuple[ServicePort, ...],
+    needed: bool,
 ) -> None:
-    assert needs_port(replace(BASE, session_type=kind, command=command, probe_path=probe)) is needed
+    spec = replace(BASE, session_type=kind, command=command, probe_path=probe, ports=ports)
+    assert needs_port(spec) is needed
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ def test_environment_and_placeholders() -> None:
         "MOORAGE_PATH_TENSOR_BOARD": "/apps/s1/tensor-board",
         "MOORAGE_PORT_DB": "21002",
     }
-    assert service_ports.placeholders("s1", ports)["{port:tensor-board}"] == "6006"
-    assert service_ports.placeholders("s1", ports)["{path:tensor-board}"] == "/apps/s1/tensor-board"
+    assert service_ports.placeholders("s1", ports)["port:tensor-board"] == "6006"
+    assert service_ports.placeholders("s1", ports)["path:tensor-board"] == "/apps/s1/tensor-board"
 
 
 @given(st.lists(GIVEN, max_size=5).map(tuple))

@@ -4,7 +4,8 @@ Pure."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
@@ -104,9 +105,17 @@ class Engine(Protocol):
 
 
 def needs_port(spec: KernelSpec) -> bool:
-    """Batch kernels get a port only if their command uses one."""
-    uses_port = any("{port}" in word for word in spec.command)
+    """Batch kernels get a port only if they serve requests or their command uses one."""
+    uses_port = has_placeholders(spec) and any(
+        found["name"] for word in spec.command for found in _placeholders(["port"]).finditer(word)
+    )
     return spec.answers_requests or spec.session_type is not SessionType.BATCH or uses_port
+
+
+def has_placeholders(spec: KernelSpec) -> bool:
+    """Whether placeholders in the kernel's command are replaced. Every other command is passed
+    unchanged, because braces also belong to JSON, templates and programming languages."""
+    return spec.answers_requests or bool(spec.ports)
 
 
 def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
@@ -177,10 +186,18 @@ def bearer_headers(spec: KernelSpec) -> dict[str, str]:
 
 
 def substitute(word: str, values: Mapping[str, str]) -> str:
-    """A command argument with each placeholder in ``values`` replaced."""
-    for name, value in values.items():
-        word = word.replace(name, value)
-    return word
+    """A command argument with each placeholder in ``values`` replaced: ``{port}`` by the value of
+    ``port``. ``{{port}}`` stands for the text ``{port}``; all other braces stay. Values are not
+    searched for placeholders."""
+    return _placeholders(values).sub(
+        lambda found: values[found["name"]] if found["name"] else found[0][1:-1], word
+    )
+
+
+def _placeholders(names: Iterable[str]) -> re.Pattern[str]:
+    """A pattern whose group ``name`` is empty for an escaped placeholder."""
+    any_name = "|".join(re.escape(name) for name in names)
+    return re.compile(rf"\{{\{{(?:{any_name})\}}\}}|\{{(?P<name>{any_name})\}}")
 
 
 def generation_probe(spec: KernelSpec) -> ReadinessProbe:

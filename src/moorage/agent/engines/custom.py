@@ -1,5 +1,5 @@
-"""Custom engine: runs any program, after replacing ``{port}``, ``{host}`` and ``{model}`` in its
-command."""
+"""Custom engine: runs any program. In the command of a program that serves requests or has service
+ports, it replaces ``{port}``, ``{host}`` and ``{model}``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from moorage.agent.engines.base import (
     NodeInfo,
     ReadinessProbe,
     bearer_headers,
+    has_placeholders,
     substitute,
 )
 from moorage.common.model.kernel import KernelSpec
@@ -23,16 +24,18 @@ class CustomEngine:
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
     ) -> Invocation:
-        values = {"{port}": str(port), "{host}": host, "{model}": spec.model}
+        values = {"port": str(port), "host": host, "model": spec.model}
+        command = spec.command or IDLE
+        if has_placeholders(spec):
+            command = tuple(substitute(word, values) for word in command)
+
         env = {"HOST": host, "MOORAGE_SECRET": spec.secret} | ({"PORT": str(port)} if port else {})
         probes = (
             (ReadinessProbe("GET", spec.probe_path, headers=bearer_headers(spec)),)
             if spec.probe_path
             else ()
         )
-        return Invocation(
-            tuple(substitute(word, values) for word in spec.command or IDLE), env=env, probes=probes
-        )
+        return Invocation(command, env=env, probes=probes)
 
     def ready(self, status: int, body: bytes) -> bool:
         return 200 <= status < 300

@@ -167,11 +167,12 @@ def environment(session_id: str, apps: Iterable[AppPort]) -> dict[str, str]:
 
 
 def placeholders(session_id: str, apps: Iterable[AppPort]) -> dict[str, str]:
-    """Return the values of the command placeholders ``{port:NAME}`` and ``{path:NAME}``."""
+    """Return the values of the command placeholders ``{port:NAME}`` and ``{path:NAME}``, by name
+    without the braces."""
     found = {}
     for app in apps:
-        found[f"{{port:{app.name}}}"] = _number(app)
-        found[f"{{path:{app.name}}}"] = app_path(session_id, app.name)
+        found[f"port:{app.name}"] = _number(app)
+        found[f"path:{app.name}"] = app_path(session_id, app.name)
     return found
 
 

@@ -55,9 +55,12 @@ class Workload(Model):
     )
     command: list[NoNul] = Field(
         default=[],
-        description="custom: program and arguments; `{port}` and `{model}` are substituted. An "
-        "interactive "
-        "session without a command idles until it is stopped.",
+        description=(
+            "custom: program and arguments. `{port}`, `{host}` and `{model}` are replaced if the "
+            "program serves requests (endpoints, sessions with `probe`) or has service ports; "
+            "`{{port}}` stands for the text `{port}`. An interactive session without a command "
+            "idles until it is stopped."
+        ),
     )
     probe: Probe | None = Field(
         default=None, description="Readiness probe of custom engines that serve requests."
