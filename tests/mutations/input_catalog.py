@@ -6,6 +6,11 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 ENGINES = ("tests/unit/agent/test_engines.py",)
+SLOTS = ("tests/unit/common/test_slots.py",)
+VARIABLES = ("tests/unit/common/test_spec_env.py",)
+EVERYDAY = ("tests/unit/cli/test_cli_everyday.py",)
+MANIFESTS = ("tests/unit/cli/test_cli_apply.py", "-k", "invalid_file or merged")
+REFUSALS = ("tests/store/api/test_api_refusals.py", "-k", "malformed")
 
 MUTATIONS = (
     Mutation(
@@ -28,5 +33,68 @@ MUTATIONS = (
         "uses_port = has_placeholders(spec) and any(",
         "uses_port = any(",
         ENGINES,
+    ),
+    Mutation(
+        "a memory of 16 means 16 bytes",
+        "common/model/slots.py",
+        "if not match[2] and (0 < size < _LEAST_WITHOUT_UNIT or size != int(size)):",
+        "if not match[2] and size != int(size):",
+        SLOTS,
+    ),
+    Mutation(
+        "a fraction of a byte is dropped",
+        "common/model/slots.py",
+        "_LEAST_WITHOUT_UNIT or size != int(size)):",
+        "_LEAST_WITHOUT_UNIT):",
+        SLOTS,
+    ),
+    Mutation(
+        "the last of two equal keys of a request counts",
+        "manager/api/http/request.py",
+        "        check_unique_keys(raw)\n",
+        "",
+        REFUSALS,
+    ),
+    Mutation(
+        "the last of two equal keys of a manifest counts",
+        "cli/yaml_input.py",
+        "if (key.tag, key.value) in seen:",
+        "if False:",
+        MANIFESTS,
+    ),
+    Mutation(
+        "a variable that no program can be given is accepted",
+        "common/model/spec_fields.py",
+        "if size > allowed:",
+        "if False:",
+        VARIABLES,
+    ),
+    Mutation(
+        "the size of a variable is counted in characters",
+        "common/model/spec_fields.py",
+        'size = len(text.encode(errors="surrogatepass"))',
+        "size = len(text)",
+        VARIABLES,
+    ),
+    Mutation(
+        "variables of any total size are accepted",
+        "common/model/spec_fields.py",
+        "if total > _MAX_ENV_BYTES:",
+        "if False:",
+        VARIABLES,
+    ),
+    Mutation(
+        "a separator of Unicode ends a line of variables",
+        "cli/parse.py",
+        'return [line.removesuffix("\\n").removesuffix("\\r") for line in file]',
+        "return file.read().splitlines()",
+        EVERYDAY,
+    ),
+    Mutation(
+        "a byte order mark belongs to the first variable",
+        "cli/parse.py",
+        'encoding="utf-8-sig"',
+        'encoding="utf-8"',
+        EVERYDAY,
     ),
 )

@@ -84,11 +84,13 @@ def documents(text: str) -> list[Any]:
     """The YAML documents of a file, at least one. Raises ``InvalidInput``."""
     import yaml
 
+    from moorage.cli import yaml_input
+
     if len(text.encode()) > MAX_BYTES:
         raise InvalidInput(f"the file is larger than {MAX_BYTES >> 20} MiB", next_step="split it")
 
     try:
-        found = [document for document in yaml.safe_load_all(text) if document is not None]
+        found = [document for document in yaml_input.load_all(text) if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"the file is not YAML: {error}", next_step="correct it at that position"

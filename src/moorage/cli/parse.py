@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from moorage.common.model.errors import InvalidInput
+from moorage.common.model.unique_keys import unique_object
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,6 +37,14 @@ def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
     return parsed
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, without a byte order mark. Only line feeds and carriage returns
+    before them end a line; ``str.splitlines`` would also divide values at U+2028 or a form feed.
+    Raises ``OSError`` or ``UnicodeDecodeError``."""
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        return [line.removesuffix("\n").removesuffix("\r") for line in file]
+
+
 def environment(given: Sequence[str] | None, files: Sequence[str] | None) -> dict[str, str] | None:
     """Variables from ``--env-file`` and ``--env``, which takes precedence; None if neither was
     given.
@@ -50,7 +59,7 @@ def environment(given: Sequence[str] | None, files: Sequence[str] | None) -> dic
     found: dict[str, str] = {}
     for file in files or ():
         try:
-            lines = Path(file).expanduser().read_text(encoding="utf-8").splitlines()
+            lines = read_lines(Path(file).expanduser())
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not text"
             raise InvalidInput(
@@ -224,7 +233,7 @@ def patch(given: Sequence[str]) -> dict[str, Any]:
         value: Any = None if text == "none" else text
         if text.startswith(("[", "{")):
             try:
-                value = json.loads(text)
+                value = json.loads(text, object_pairs_hook=unique_object)
             except ValueError as error:
                 raise InvalidInput(
                     f"{name}={text!r} is not valid JSON: {error}",

@@ -156,6 +156,10 @@ async def test_invalid_group_name_is_refused(api: Api) -> None:
         (b'{"name": "\\ud800"}', "line 1 column"),
         (b"[" * 10_000, "line 1 column"),
         (b"", "the body is empty"),
+        (
+            b'{"command": ["x"], "resources": {"mem": "1GiB", "mem": "2GiB"}}',
+            "the body is ambiguous: the key 'mem' occurs twice in one object",
+        ),
     ],
 )
 async def test_malformed_json_is_refused_with_its_position(

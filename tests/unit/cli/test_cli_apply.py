@@ -118,6 +118,8 @@ def test_conflict_is_reported_and_ends_nothing(
             "document 2: sessions",
         ),
         ("!!python/object/apply:os.system ['true']", "not YAML"),
+        ("kind: quota\nname: user/ann\nname: user/bob", "the key 'name' occurs twice"),
+        ("kind: quota\nname: user/ann\nspec: {a: 1, 'a': 2}", "the key 'a' occurs twice"),
     ],
 )
 def test_nothing_is_written_of_an_invalid_file(
@@ -144,7 +146,7 @@ QUOTAS = st.builds(
     QuotaLimits,
     slots=st.dictionaries(
         st.sampled_from(["cpu", "mem", "cuda.device"]), st.integers(0, 64), max_size=3
-    ),
+    ).map(lambda slots: {slot: n << 30 if slot == "mem" else n for slot, n in slots.items()}),
     sessions=st.none() | st.integers(0, 99),
     node_hours=st.none() | st.sampled_from([0, 0.5, 100]),
 )
@@ -179,3 +181,13 @@ def test_rendered_manifests_are_read_as_they_were(given_: list[manifests.Manifes
 def test_a_large_file_is_refused() -> None:
     with pytest.raises(InvalidInput, match="larger than 16 MiB"):
         manifests.parse("#" * (17 << 20))
+
+
+def test_merged_keys_may_be_overridden(manager: FakeManager, moorage: Run, file: Path) -> None:
+    """Only keys that are written twice in one mapping are ambiguous; a file may also begin with a
+    byte order mark."""
+    file.write_bytes(
+        b"\xef\xbb\xbfkind: quota\nname: user/ann\nspec:\n  <<: {sessions: 2}\n  sessions: 3\n"
+    )
+    result = moorage("apply", "-f", str(file))
+    assert (result.exit_code, result.stdout) == (0, "quota/user/ann created\n"), result.output

@@ -74,6 +74,20 @@ def test_variables_come_from_a_file(manager: FakeManager, moorage: Run, tmp_path
     }
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_only_line_feeds_end_a_line_of_variables(
+    manager: FakeManager, moorage: Run, tmp_path: Path, end: str
+) -> None:
+    """Other separators of ``str.splitlines`` belong to the value, and a byte order mark does not
+    belong to the first name."""
+    file = tmp_path / "vars"
+    variables = {f"A{ord(odd)}": f"one{odd}two" for odd in "\u2028\u2029\x0c\x0b\x85\x1c\x1d\x1e\r"}
+    lines = "".join(f"{name}={value}{end}" for name, value in variables.items())
+    file.write_bytes(b"\xef\xbb\xbf" + lines.encode())
+    assert moorage("run", "-d", "--env-file", str(file), "--", "x").exit_code == 0
+    assert manager.sessions[0].spec.env == variables
+
+
 def test_models_and_commands_take_variables_from_a_file(
     manager: FakeManager, moorage: Run, tmp_path: Path
 ) -> None:

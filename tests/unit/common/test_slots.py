@@ -20,9 +20,12 @@ from moorage.common.model.slots import (
     ("text", "size"),
     [
         (0, 0),
-        (17, 17),
-        ("17", 17),
+        (1_048_576, 1_048_576),
+        (1_500_000_000.0, 1_500_000_000),
+        ("1048577", 1_048_577),
+        ("0.0", 0),
         ("17b", 17),
+        ("1.1 GiB", 1_181_116_006),
         ("1k", 1000),
         ("1KiB", 1024),
         ("512MiB", 512 * 1024**2),
@@ -31,7 +34,7 @@ from moorage.common.model.slots import (
         (" 1 tib ", 1024**4),
     ],
 )
-def test_sizes(text: str | int, size: int) -> None:
+def test_sizes(text: str | float, size: int) -> None:
     assert parse_size(text) == size
 
 
@@ -43,6 +46,13 @@ def test_invalid_sizes_are_refused(text: str | int) -> None:
         parse_size(text)
 
 
+@pytest.mark.parametrize("text", [16, "16", 1.5, "1024", "1048575", "2000000.5", 0.5])
+def test_small_sizes_without_a_unit_are_refused(text: str | float) -> None:
+    expected = rf"{text}'? has no unit, and would be {text} bytes \(write {text}GiB or {text}MiB"
+    with pytest.raises(InvalidInput, match=expected):
+        parse_size(text)
+
+
 @pytest.mark.parametrize(
     ("slot", "value", "amount"),
     [
@@ -50,7 +60,7 @@ def test_invalid_sizes_are_refused(text: str | int) -> None:
         ("cpu", "0.5", 500),
         ("cpu", 0.001, 1),
         ("mem", "1GiB", 1024**3),
-        ("mem", 7, 7),
+        ("mem", "7B", 7),
         ("cuda.device", 1, 1),
         ("cuda.device", "8", 8),
         ("cuda.shares", 0.25, 250),
@@ -74,6 +84,8 @@ def test_amounts(slot: str, value: str | float, amount: int) -> None:
         ("cpu", "two", "is not allowed"),
         ("cuda.device", 0.5, "cuda.device takes a whole number"),
         ("mem", "much", "is not a size"),
+        ("mem", 16, r"16 has no unit"),
+        ("mem", 1.5, r"1.5 has no unit"),
     ],
 )
 def test_refused_amounts_name_the_allowed_values(

@@ -126,7 +126,8 @@ def print_plan(cli: Cli, file: str) -> None:
 def read_file(file: str) -> str:
     """Return the text of a file, or of stdin for ``-``. Raises ``InvalidInput``."""
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        # A byte order mark, which editors on Windows write, is not part of the text.
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidInput(f"--file {file}: {why}") from None

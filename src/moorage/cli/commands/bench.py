@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from moorage.cli import parse
 from moorage.cli.app import app
 from moorage.cli.bench_report import BenchProgress, check_plot, print_summary, save_plot
 from moorage.cli.completion import endpoint_names
@@ -192,7 +193,7 @@ async def _measure(
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return parse.read_lines(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"cannot read --dataset {str(path)!r}: {error}") from error
 

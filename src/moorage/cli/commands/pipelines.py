@@ -110,8 +110,10 @@ def _read(file: str) -> object:
     """Read a pipeline. Raises ``InvalidInput`` if the file is not a single YAML document."""
     import yaml
 
+    from moorage.cli import yaml_input
+
     try:
-        return yaml.safe_load(read_file(file))
+        return yaml_input.load(read_file(file))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"--file {file} is not one YAML document: {error}",

@@ -15,6 +15,7 @@ from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.templates import TemplateSpec, split_version
+from moorage.common.model.unique_keys import unique_object
 
 if TYPE_CHECKING:
     from moorage.common.views.templates import TemplateView
@@ -98,8 +99,10 @@ def delete_template(cli: Cli, name: Name, for_all: ForAll = False) -> None:
 def _read(file: Path) -> Any:
     """Read a template. Raises ``InvalidInput`` if the file cannot be read."""
     try:
-        text = file.read_text()
-        return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+        text = file.read_text(encoding="utf-8-sig")
+        if file.suffix == ".toml":
+            return tomllib.loads(text)
+        return json.loads(text, object_pairs_hook=unique_object)
     except OSError as error:
         raise InvalidInput(f"--from-file {file}: {error.strerror}") from None
     except ValueError as error:

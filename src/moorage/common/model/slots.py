@@ -27,7 +27,9 @@ JOBS = "jobs"
 MAX_AMOUNT = 2**62
 
 _NAME = re.compile(r"(cpu|mem|jobs|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))")
-_SIZE = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*(([kmgt]i?)?b?)\s*", re.IGNORECASE)
+# A smaller size without a unit is refused: whoever writes 16 means another unit than bytes.
+_LEAST_WITHOUT_UNIT = 1024**2
 _FACTORS = {"": 1} | {
     f"{letter}{binary}": base**power
     for power, letter in enumerate("kmgt", start=1)
@@ -35,20 +37,24 @@ _FACTORS = {"": 1} | {
 }
 
 
-def parse_size(text: str | int) -> int:
-    """Parse a size such as ``"512MiB"``, ``"2g"``, ``"1.5 GB"``, or a plain number of bytes, into
-    bytes.
+def parse_size(text: str | float) -> int:
+    """Parse a size such as ``"512MiB"``, ``"2g"``, ``"1.5 GB"``, ``"100B"`` or a number of bytes
+    into bytes. Without a unit, 0 and whole numbers from 1 MiB are allowed.
 
     Raises ``InvalidInput`` for anything else, including negative numbers.
     """
-    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MAX_AMOUNT:
-        return text
-
     match = _SIZE.fullmatch(str(text))
-    size = Decimal(match[1]) * _FACTORS[(match[2] or "").lower()] if match else None
-    if size is None or size > MAX_AMOUNT:
+    size = Decimal(match[1]) * _FACTORS[(match[3] or "").lower()] if match else None
+    if match is None or size is None or size > MAX_AMOUNT:
         raise InvalidInput(
             f"{text!r} is not a size", next_step="write it like 512MiB, 16GiB or a number of bytes"
+        )
+
+    if not match[2] and (0 < size < _LEAST_WITHOUT_UNIT or size != int(size)):
+        number = match[1]
+        raise InvalidInput(
+            f"{text!r} has no unit, and would be {number} bytes",
+            next_step=f"write {number}GiB or {number}MiB ({number}B for bytes)",
         )
 
     return int(size)
@@ -64,7 +70,7 @@ def parse_amount(slot: str, value: str | int | float) -> int:
         )
 
     if slot == "mem":
-        return parse_size(value if isinstance(value, int) else str(value))
+        return parse_size(value)
 
     scale = 1 if slot == JOBS or slot.endswith(".device") else 1000
     try:

@@ -11,11 +11,16 @@ from moorage.common.model.errors import MoorageError
 from moorage.common.model.progress import PROGRESS_FROM
 from moorage.common.model.slots import parse_slots
 
+# Linux: MAX_ARG_STRLEN, for NAME=VALUE with its final NUL.
+_MAX_VARIABLE_BYTES = 131_072
+# Linux takes 2 MiB for variables, command and their pointers, if the stack may grow to 8 MiB.
+_MAX_ENV_BYTES = 1_048_576
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check_env(value: dict[str, str]) -> dict[str, str]:
     """Check names and values of environment variables. Raises ``ValueError``."""
+    total = 0
     for name, text in value.items():
         if not _ENV_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not an environment variable name")
@@ -30,6 +35,21 @@ def check_env(value: dict[str, str]) -> dict[str, str]:
 
         if "\0" in text:
             raise ValueError(f"the value of {name!r} contains a NUL character")
+
+        size = len(text.encode(errors="surrogatepass"))
+        total += size
+        allowed = _MAX_VARIABLE_BYTES - len(f"{name}=\0")
+        if size > allowed:
+            raise ValueError(
+                f"the value of {name[:100]!r} has {size:,} bytes, and Linux takes {allowed:,}; "
+                "pass it in a file"
+            )
+
+    if total > _MAX_ENV_BYTES:
+        raise ValueError(
+            f"the values have {total:,} bytes in all; at most {_MAX_ENV_BYTES:,} are allowed; "
+            "pass large ones in a file"
+        )
 
     return value
 

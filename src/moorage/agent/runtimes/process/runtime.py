@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import py_compile
 import shutil
@@ -368,6 +369,13 @@ class ProcessRuntime:
     def _refusal(self, launch: Launch, keyword: str, values: list[str]) -> CreateFailed | None:
         """The error in the status line of a supervisor that has started nothing; None for any other
         line."""
+        if keyword == "exec" and int(values[0]) == errno.E2BIG:
+            return CreateFailed(
+                f"cannot run {launch.argv[0]!r}: an argument or variable is longer than 128 KiB, "
+                "or all of them together are larger than Linux allows",
+                next_step="pass large values in a file",
+            )
+
         if keyword == "exec":
             return CreateFailed(
                 f"cannot run {launch.argv[0]!r}: {os.strerror(int(values[0]))}",

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from moorage.common.http.server import read_in_time
 from moorage.common.model.errors import BodyTooLarge, InvalidInput, MalformedBody
+from moorage.common.model.unique_keys import RepeatedKey, check_unique_keys
 from moorage.manager.api.http.dependencies import ApiServices
 from moorage.manager.api.http.problems import RequestTimeout, UnsupportedMediaType, invalid_fields
 
@@ -99,7 +100,13 @@ def _validate(raw: bytes, model: type[M], max_values: int) -> M:
         )
 
     try:
-        return model.model_validate_json(raw)
+        validated = model.model_validate_json(raw)
+        check_unique_keys(raw)
+        return validated
+    except RepeatedKey as error:
+        raise MalformedBody(
+            f"the body is ambiguous: {error}", next_step="remove one of the two"
+        ) from None
     except ValidationError as error:
         if (
             error.error_count() == 1

@@ -23,6 +23,7 @@ from moorage.common.model.commands import (
 )
 from moorage.common.model.errors import InvalidInput, MoorageError
 from moorage.common.model.session_access import Action
+from moorage.common.model.unique_keys import RepeatedKey, check_unique_keys
 from moorage.manager.api.http import authorization
 from moorage.manager.api.http.dependencies import OpenCommand
 from moorage.manager.api.http.problems import invalid_fields
@@ -96,7 +97,13 @@ async def _first_message(ws: web.WebSocketResponse) -> str:
 
 def _parse(model: type[Any], text: str | bytes) -> Any:
     try:
-        return model.model_validate_json(text)
+        parsed = model.model_validate_json(text)
+        check_unique_keys(text)
+        return parsed
+    except RepeatedKey as error:
+        raise InvalidInput(
+            f"the message is ambiguous: {error}", next_step="remove one of the two"
+        ) from None
     except ValidationError as error:
         kind: type[BaseModel] = model
         raise invalid_fields(error, kind, "message") from None
