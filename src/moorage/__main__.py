@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 
-from moorage.cli import add_commands, app
+from moorage.cli import add_commands, app, standard_streams
 from moorage.common.aio.gc import YOUNG_THRESHOLD
 
 # The line in `moorage --help`, and the modules. A test compares the lines with the help of the
@@ -64,6 +65,10 @@ add_commands(COMMANDS)
 def main() -> None:
     # Most of a short command is imports, which leave no cycles behind.
     gc.set_threshold(YOUNG_THRESHOLD)
+    standard_streams.replace()
+    # A uid without a passwd entry has no home. Containers give it /, and so does this.
+    if os.path.expanduser("~") == "~":
+        os.environ["HOME"] = "/"
     app()
 
 

@@ -8,6 +8,7 @@ from tests.mutations.mutation import Mutation
 ENGINES = ("tests/unit/agent/test_engines.py",)
 SLOTS = ("tests/unit/common/test_slots.py",)
 VARIABLES = ("tests/unit/common/test_spec_env.py",)
+OUTPUT = ("tests/unit/cli/test_cli_output_errors.py",)
 EVERYDAY = ("tests/unit/cli/test_cli_everyday.py",)
 MANIFESTS = ("tests/unit/cli/test_cli_apply.py", "-k", "invalid_file or merged")
 REFUSALS = ("tests/store/api/test_api_refusals.py", "-k", "malformed")
@@ -89,6 +90,41 @@ MUTATIONS = (
         'return [line.removesuffix("\\n").removesuffix("\\r") for line in file]',
         "return file.read().splitlines()",
         EVERYDAY,
+    ),
+    Mutation(
+        "a full disk ends a command with a traceback",
+        "cli/standard_streams.py",
+        "            raise OutputFailed(error) from None",
+        "            raise",
+        OUTPUT,
+    ),
+    Mutation(
+        "a closed output is taken for one that was written",
+        "cli/standard_streams.py",
+        "os.O_WRONLY if number == STDERR else os.O_RDONLY",
+        "os.O_RDWR",
+        OUTPUT,
+    ),
+    Mutation(
+        "what is buffered for a full disk fails at the exit of the interpreter",
+        "cli/errors.py",
+        "            sys.stdout.flush()  # here, because nobody reports what fails at the exit\n",
+        "",
+        OUTPUT,
+    ),
+    Mutation(
+        "a character that the locale lacks ends a command",
+        "cli/standard_streams.py",
+        'errors = "backslashreplace" if raw.fileno() == STDERR else "replace"',
+        "pass",
+        OUTPUT,
+    ),
+    Mutation(
+        "a user without a home gets a traceback",
+        "__main__.py",
+        'if os.path.expanduser("~") == "~":',
+        "if False:",
+        OUTPUT,
     ),
     Mutation(
         "a byte order mark belongs to the first variable",

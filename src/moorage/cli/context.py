@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVa
 
 import typer
 
-from moorage.cli.output import printable, to_json
+from moorage.cli.output import printable, takes_unicode, to_json
 from moorage.cli.quick_parameters import QuickCommand
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.model.durations import format_duration, parse_duration
@@ -195,7 +195,8 @@ class Cli:
         if self.output is Output.YAML:
             import yaml
 
-            print(yaml.safe_dump(_plain(value), sort_keys=False, allow_unicode=True), end="")
+            unicode = takes_unicode()
+            print(yaml.safe_dump(_plain(value), sort_keys=False, allow_unicode=unicode), end="")
         else:
             print(to_json(_plain(value)))
 

@@ -99,6 +99,9 @@ class ErrorReportingGroup(QuickParameters, TyperGroup):
                 windows_expand_args=windows_expand_args,
                 **extra,
             )
+            sys.stdout.flush()  # here, because nobody reports what fails at the exit
+        except BrokenPipeError:
+            code = FAILURE
         except typer.TyperException as error:
             code = error.exit_code
             where = getattr(error, "ctx", None)

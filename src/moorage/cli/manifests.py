@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, Field, ValidationError
 
+from moorage.cli.output import takes_unicode
 from moorage.common.model.base import Model, Name
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import GroupOptions, QuotaLimits, QuotaScope
@@ -197,7 +198,7 @@ def render(manifests: Sequence[Manifest]) -> str:
         | {"spec": manifest.spec.model_dump(mode="json", exclude_defaults=True)}
         for manifest in manifests
     ]
-    return cast(str, yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True))
+    return cast(str, yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=takes_unicode()))
 
 
 def manifest_of(view: GroupView | QuotaView | ProjectView | TemplateView) -> Manifest:

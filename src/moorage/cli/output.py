@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
@@ -48,10 +49,20 @@ STYLES: Mapping[str, str] = {
 }
 
 
+def takes_unicode() -> bool:
+    """Whether standard output can show every character. JSON and YAML escape the others, because
+    programs read them."""
+    return is_unicode(getattr(sys.stdout, "encoding", None) or "utf-8")
+
+
+def is_unicode(encoding: str) -> bool:
+    return encoding.lower().replace("-", "").replace("_", "").startswith("utf")
+
+
 def to_json(value: Any) -> str:
     """JSON for people and programs. A parser gets every character, but a terminal gets no control
     characters."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = json.dumps(value, indent=2, ensure_ascii=not takes_unicode())
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from moorage.cli.standard_streams import OutputFailed
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -127,7 +129,8 @@ async def input_pieces() -> AsyncIterator[bytes]:
 
 
 def write(channel: Channel, data: bytes) -> None:
-    """Write all of ``data`` to stdout or stderr. Raises ``BrokenPipeError``."""
+    """Write all of ``data`` to stdout or stderr. Raises ``BrokenPipeError`` or
+    ``OutputFailed``."""
     from moorage.common.model.commands import Channel
 
     fd = STDERR if channel is Channel.STDERR else STDOUT
@@ -139,3 +142,7 @@ def write(channel: Channel, data: bytes) -> None:
         except BlockingIOError:
             # Another process on this terminal has set it to non-blocking.
             os.set_blocking(fd, True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputFailed(error) from None

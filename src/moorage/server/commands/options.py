@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from moorage.cli.output import takes_unicode
 from moorage.common.config.loader import LoadedSettings, load, resolve_home
 from moorage.common.etcd.access import etcd_access
 from moorage.common.model.errors import ConfigError
@@ -104,7 +105,9 @@ def print_data(value: Any, output: str) -> None:
         import yaml
 
         print(
-            yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=True),
+            yaml.safe_dump(
+                json.loads(json.dumps(value)), sort_keys=False, allow_unicode=takes_unicode()
+            ),
             end="",
         )
     else:
