@@ -122,6 +122,30 @@ async def test_container_has_no_privileges_and_no_environment_of_the_agent(
     assert "A_SECRET_OF_THE_AGENT" not in report["env"]
 
 
+NAMED = """
+import getpass, os, pwd
+os.makedirs(os.path.expanduser("~/.cache/x"))
+print(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_name, os.environ["HOME"], os.getgid())
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "env", "shown"),
+    [
+        ("4321:1234", {}, "moorage moorage /home/moorage 1234"),
+        ("4321", {}, "moorage moorage /home/moorage 0"),
+        ("4321", {"HOME": "/tmp", "USER": "ann"}, "ann moorage /tmp 0"),
+        ("0", {"HOME": "/tmp"}, "root root /tmp 0"),
+    ],
+)
+async def test_users_without_a_passwd_entry_have_a_name_and_a_home(
+    make_runtime: MakeRuntime, user: str, env: dict[str, str], shown: str
+) -> None:
+    """``torch`` and vLLM ask for both when they are imported."""
+    observation, output = await run(make_runtime(user=user), launch(NAMED, env=env))
+    assert (observation.exit_code, output) == (0, f"{shown}\n")
+
+
 async def test_gpus_are_requested_by_id(make_runtime: MakeRuntime) -> None:
     program = "import os; print(os.environ['NVIDIA_VISIBLE_DEVICES'])"
     runtime = make_runtime()

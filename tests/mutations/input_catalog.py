@@ -9,6 +9,7 @@ ENGINES = ("tests/unit/agent/test_engines.py",)
 SLOTS = ("tests/unit/common/test_slots.py",)
 VARIABLES = ("tests/unit/common/test_spec_env.py",)
 OUTPUT = ("tests/unit/cli/test_cli_output_errors.py",)
+CONTAINERS = ("tests/unit/agent/test_docker_container_config.py",)
 EVERYDAY = ("tests/unit/cli/test_cli_everyday.py",)
 MANIFESTS = ("tests/unit/cli/test_cli_apply.py", "-k", "invalid_file or merged")
 REFUSALS = ("tests/store/api/test_api_refusals.py", "-k", "malformed")
@@ -90,6 +91,13 @@ MUTATIONS = (
         'return [line.removesuffix("\\n").removesuffix("\\r") for line in file]',
         "return file.read().splitlines()",
         EVERYDAY,
+    ),
+    Mutation(
+        "a user that the image knows is named again",
+        "agent/runtimes/docker/files.py",
+        "if any(len(row) > 2 and _is_id(row[2]) and int(row[2]) == int(uid) for row in rows):",
+        "if False:",
+        CONTAINERS,
     ),
     Mutation(
         "a full disk ends a command with a traceback",

@@ -15,7 +15,7 @@ from moorage.agent.runtimes.docker import ContainerRules
 from moorage.agent.runtimes.docker import container_config as config
 from moorage.agent.runtimes.docker.engine import StreamDemultiplexer
 from moorage.agent.runtimes.docker.errors import explain
-from moorage.agent.runtimes.docker.files import needs_passwd, owner_of
+from moorage.agent.runtimes.docker.files import missing_entry, needs_passwd, owner_of
 from moorage.agent.runtimes.docker.labels import OWNER, SIGNATURE, LabelSigner, load_label_signer
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
@@ -308,3 +308,21 @@ def test_signature_covers_service_ports() -> None:
         signer.read("moorage-k", {k: v for k, v in labels.items() if k != "moorage.apps"}) is None
     )
     assert "moorage.apps" not in signer.labels(KernelId("k"), 21000)
+
+
+@pytest.mark.parametrize(
+    ("passwd", "uid", "group", "entry"),
+    [
+        ("root:x:0:0::/:/bin/sh\n", "1000", "", "moorage:x:1000:0:Moorage:/home/moorage:/bin/sh"),
+        ("", "1000", "50", "moorage:x:1000:50:Moorage:/home/moorage:/bin/sh"),
+        ("", "1000", "users", "moorage:x:1000:0:Moorage:/home/moorage:/bin/sh"),
+        ("moorage:x:7:7::/:\n", "8", "8", "moorage-8:x:8:8:Moorage:/home/moorage:/bin/sh"),
+        ("ann:x:1000:1000::/home/ann:/bin/sh\n", "1000", "", ""),
+        ("ann:x:1000:1000::/home/ann:/bin/sh\n", "01000", "", ""),
+        ("broken\nann:x:٣:1::/:\n", "3", "", "moorage:x:3:0:Moorage:/home/moorage:/bin/sh"),
+    ],
+)
+def test_users_that_an_image_does_not_know_get_an_entry(
+    passwd: str, uid: str, group: str, entry: str
+) -> None:
+    assert missing_entry(passwd, uid, group) == entry

@@ -186,7 +186,12 @@ class GroupOptions(Model):
     ] = Field(
         default=[], description="Groups of device families of which a session may request only one."
     )
-    container_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = Field(
+    # null unsets it, as it does other options.
+    container_user: Annotated[
+        str,
+        Field(pattern=r"^([0-9]+(:[0-9]+)?)?$"),
+        BeforeValidator(lambda given: "" if given is None else given),
+    ] = Field(
         default="",
         description=(
             "uid or uid:gid of containers; empty means the node's setting or, without one, the "

@@ -1,4 +1,5 @@
-"""Copies files into a container before it starts, owned by the user that its program runs as."""
+"""Copies files into a container before it starts, owned by the user that its program runs as, and
+gives that user a name and a home."""
 
 from __future__ import annotations
 
@@ -16,19 +17,68 @@ _PASSWD = "/etc/passwd"
 _PASSWD_MAX_BYTES = 1024 * 1024
 
 
+# Name and home of a user that the image does not know.
+_USER = "moorage"
+_HOME = "home/moorage"
+
+
+def name_user(api: Any, container: str) -> None:
+    """Give the user of a container that has not been started a passwd entry and a home, if the user
+    is a number that the image does not know. Without them, its HOME is /, which it cannot write,
+    and programs that ask for its name fail. Call it in a thread. Raises the SDK's errors."""
+    user = str(api.inspect_container(container)["Config"].get("User") or "")
+    uid, _, group = user.partition(":")
+    if not _is_id(uid) or int(uid) == 0:
+        return
+
+    passwd = _passwd(api, container, missing="root:x:0:0:root:/root:/bin/sh\n")
+    # An empty text also stands for what is no file and for a file that is too large.
+    if passwd and (entry := missing_entry(passwd, uid, group)):
+        api.put_archive(container, "/", _with_home(entry, passwd, uid=int(uid)))
+
+
+def missing_entry(passwd: str, uid: str, group: str) -> str:
+    """The passwd entry of a numeric user; "" if there is one."""
+    rows = [line.split(":") for line in passwd.splitlines()]
+    if any(len(row) > 2 and _is_id(row[2]) and int(row[2]) == int(uid) for row in rows):
+        return ""
+
+    taken = any(row[0] == _USER for row in rows)
+    name = f"{_USER}-{int(uid)}" if taken else _USER
+    # Group 0 is what the engine gives to a user without an entry.
+    gid = int(group) if _is_id(group) else 0
+    return f"{name}:x:{int(uid)}:{gid}:Moorage:/{_HOME}:/bin/sh"
+
+
+def _with_home(entry: str, passwd: str, uid: int) -> bytes:
+    text = f"{passwd.rstrip(chr(10))}\n{entry}\n"
+    gid = int(entry.split(":")[3])
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        data = text.encode(errors="surrogateescape")
+        _add(tar, _PASSWD.lstrip("/"), mode=0o644, uid=0, gid=0, data=data)
+        _add(tar, _HOME, mode=0o700, uid=uid, gid=gid, data=None)
+
+    return buffer.getvalue()
+
+
 def copy_into_container(api: Any, container: str, files: Iterable[File]) -> None:
     """Copy files into a container that has not been started. Call it in a thread. Raises the SDK's
     errors."""
     user = str(api.inspect_container(container)["Config"].get("User") or "")
-    passwd = ""
-    if needs_passwd(user):
-        import docker.errors
-
-        with suppress(docker.errors.NoSuchObject):
-            pieces, _ = api.get_archive(container, _PASSWD)
-            passwd = first_file_text(pieces)
-
+    passwd = _passwd(api, container) if needs_passwd(user) else ""
     api.put_archive(container, "/", archive(files, *owner_of(user, passwd)))
+
+
+def _passwd(api: Any, container: str, missing: str = "") -> str:
+    """The text of the container's /etc/passwd; ``missing`` if it has none."""
+    import docker.errors
+
+    try:
+        pieces, _ = api.get_archive(container, _PASSWD)
+        return first_file_text(pieces)
+    except docker.errors.NotFound:
+        return missing
 
 
 def owner_of(user: str, passwd: str) -> tuple[int, int]:
@@ -92,7 +142,7 @@ def first_file_text(pieces: Iterable[bytes]) -> str:
         entry = opened.next()
         if entry is not None and entry.isreg() and 0 <= entry.size <= _PASSWD_MAX_BYTES:
             content = opened.extractfile(entry)
-            return content.read().decode(errors="replace") if content is not None else ""
+            return content.read().decode(errors="surrogateescape") if content is not None else ""
 
     return ""
 

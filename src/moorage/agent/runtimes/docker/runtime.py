@@ -46,7 +46,7 @@ from moorage.agent.runtimes.docker.errors import (
 )
 from moorage.agent.runtimes.docker.events import ContainerEvents
 from moorage.agent.runtimes.docker.execution import execute
-from moorage.agent.runtimes.docker.files import copy_into_container
+from moorage.agent.runtimes.docker.files import copy_into_container, name_user
 from moorage.agent.runtimes.docker.image_gc import ImageGarbageCollector
 from moorage.agent.runtimes.docker.images import ImageStore
 from moorage.agent.runtimes.docker.labels import OWNER, ContainerIdentity, LabelSigner
@@ -278,6 +278,7 @@ class DockerRuntime:
             )
 
         def start(api: Any) -> None:
+            name_user(api, container)
             if launch.files:
                 copy_into_container(api, container, launch.files)
             api.start(container)
