@@ -10,6 +10,8 @@ SLOTS = ("tests/unit/common/test_slots.py",)
 VARIABLES = ("tests/unit/common/test_spec_env.py",)
 OUTPUT = ("tests/unit/cli/test_cli_output_errors.py",)
 CONTAINERS = ("tests/unit/agent/test_docker_container_config.py",)
+COPIES = ("tests/unit/cli/test_cli_copy_script.py",)
+HEALTH = ("tests/unit/agent/test_health.py",)
 EVERYDAY = ("tests/unit/cli/test_cli_everyday.py",)
 MANIFESTS = ("tests/unit/cli/test_cli_apply.py", "-k", "invalid_file or merged")
 REFUSALS = ("tests/store/api/test_api_refusals.py", "-k", "malformed")
@@ -98,6 +100,55 @@ MUTATIONS = (
         "if any(len(row) > 2 and _is_id(row[2]) and int(row[2]) == int(uid) for row in rows):",
         "if False:",
         CONTAINERS,
+    ),
+    Mutation(
+        "a file that grows cannot be copied",
+        "cli/commands/cp.py",
+        "in *GNU*) code=0;; esac; fi",
+        "in *GNU*) ;; esac; fi",
+        COPIES,
+    ),
+    Mutation(
+        "any error of tar is taken for a file that grows",
+        "cli/commands/cp.py",
+        'if [ "$code" = 1 ]; then',
+        'if [ "$code" != 0 ]; then',
+        COPIES,
+    ),
+    Mutation(
+        "a sparse file fills the disk",
+        "common/archive.py",
+        "if piece == _ZEROS[: len(piece)]:",
+        "if False:",
+        COPIES,
+    ),
+    Mutation(
+        "every health check of an idle engine generates",
+        "agent/kernel/health.py",
+        "            return await self._check.probe_quietly()\n",
+        "            return await self._check.probe_once()\n",
+        HEALTH,
+    ),
+    Mutation(
+        "an engine that stands still with requests is asked for its health only",
+        "agent/kernel/health.py",
+        "is_doubtful = has_requests and metrics.progress <= self._progress",
+        "is_doubtful = False",
+        HEALTH,
+    ),
+    Mutation(
+        "an engine that failed a check is asked for its health only",
+        "agent/kernel/health.py",
+        "if metrics is None or self._failures or is_due:",
+        "if metrics is None or is_due:",
+        HEALTH,
+    ),
+    Mutation(
+        "an idle engine never generates again",
+        "agent/kernel/health.py",
+        "if metrics is None or self._failures or is_due:",
+        "if metrics is None or self._failures:",
+        HEALTH,
     ),
     Mutation(
         "a full disk ends a command with a traceback",

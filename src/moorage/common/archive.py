@@ -20,6 +20,7 @@ from moorage.common.model.errors import MoorageError
 # Name of the copied file or directory in the tar stream.
 ROOT = "copy"
 _CHUNK_BYTES = 256 * 1024
+_ZEROS = bytes(_CHUNK_BYTES)
 # Maximum number of bytes that tarfile reads for one header: it keeps long names, pax records and
 # sparse maps in memory.
 _HEADER_BYTES = 256 * 1024
@@ -39,11 +40,13 @@ class UnsafeArchive(MoorageError):
 
 @dataclass
 class CopyStats:
-    """``size`` in bytes. ``skipped``: one message per entry that was not copied, up to 1000."""
+    """``size`` in bytes. ``skipped``: one message per entry that was not copied, up to 1000.
+    ``notes``: messages of the sending program, such as about a file that changed."""
 
     files: int = 0
     size: int = 0
     skipped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def skip(self, message: str) -> None:
         if len(self.skipped) < _SKIPPED_SHOWN:
@@ -294,8 +297,13 @@ def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, report: Report) 
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(fd, "wb") as file:
         while piece := data.read(_CHUNK_BYTES):
-            file.write(piece)
+            # Sparse files stay sparse: they may be larger than the disk.
+            if piece == _ZEROS[: len(piece)]:
+                file.seek(len(piece), os.SEEK_CUR)
+            else:
+                file.write(piece)
             report(len(piece))
+        file.truncate()
         file.flush()
         os.utime(fd, (entry.mtime, entry.mtime))
         os.fchmod(fd, entry.mode & 0o777)

@@ -69,14 +69,19 @@ else
   mv -f "$part/copy" "$into/$name"
 fi
 """
-_SEND_SCRIPT = """
+# Sends a copy. GNU tar exits with 1 if a file changed while it was read, and pads it or leaves out
+# the rest: the stream is complete. Other tar programs exit with 1 for any error.
+SEND_SCRIPT = """
 set -eu
 path=$1
 case $path in -*) path=./$path;; esac
 [ -e "$path" ] || [ -L "$path" ] || { echo "there is no $path" >&2; exit 3; }
 [ ! -L "$path" ] || path=$(readlink -f "$path")
 case $path in */*) cd "${path%/*}/";; esac
-tar -cf - "./${path##*/}"
+code=0
+tar -cf - "./${path##*/}" || code=$?
+if [ "$code" = 1 ]; then case $(tar --version 2> /dev/null) in *GNU*) code=0;; esac; fi
+exit "$code"
 """
 
 
@@ -168,6 +173,9 @@ def cp(
 
     for line in copied.skipped:
         cli.note(printable(f"moorage: skipped: {line}", one_line=True))
+
+    for line in copied.notes:
+        cli.note(printable(f"moorage: note: {line}", one_line=True))
 
     if cli.json and target != STREAM:
         cli.print_json({"files": copied.files, "bytes": copied.size, "skipped": copied.skipped})
@@ -365,7 +373,7 @@ async def _fetch(
     limits: ArchiveLimits,
 ) -> CopyStats:
     session, path = source
-    script = ["sh", "-c", _SEND_SCRIPT, "sh", path]
+    script = ["sh", "-c", SEND_SCRIPT, "sh", path]
     with terminal.cancel_on_signals(_current_task()), _staging_path(target) as staged:
         files = CopySpec(direction="out", path=path)
         async with client.sessions.exec(session, ExecSpec(command=script, files=files)) as command:
@@ -416,6 +424,7 @@ async def _receive(
     if failure is not None:
         raise failure
 
+    copied.notes = stderr.decode(errors="replace").splitlines()
     return copied
 
 
