@@ -51,7 +51,8 @@ def test_vllm_invocation_stops_before_the_grace_period_ends() -> None:
             "--port",
             "1",
         ),
-        *("--shutdown-timeout", "7", "--served-model-name", "my-model", "--host", "127.0.0.1"),
+        *("--shutdown-timeout", "7", "--disable-access-log-for-endpoints", "/health,/metrics"),
+        *("--served-model-name", "my-model", "--host", "127.0.0.1"),
         *("--port", "21000"),
     )
     assert invocation.env == {"VLLM_API_KEY": "hush"}
@@ -261,6 +262,18 @@ def test_environment_withholds_agent_secrets() -> None:
     own = environment(agent, spec, invoke(spec), work_dir="/work", node=node, own_user=True)
     caches = {"HF_HOME", "XDG_CACHE_HOME", "PYTHONUSERBASE"}
     assert {name for name in env.keys() ^ own.keys()} == {*caches, "USER", "LOGNAME"}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--disable_access_log_for_endpoints=/ping",),
+        ("--disable-access-log-for-endpoints", "/ping"),
+        ("--log-config-file", "mine.json"),
+    ],
+)
+def test_log_of_vllm_is_as_the_user_says(args: tuple[str, ...]) -> None:
+    assert "/health,/metrics" not in invoke(replace(BASE, args=args)).argv
 
 
 @pytest.mark.parametrize(

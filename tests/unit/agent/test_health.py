@@ -78,11 +78,13 @@ class Check:
     """``answers``: the answers of the next probes, or True without any."""
 
     interval_s = 0.0
+    has_health_route = False
 
     def __init__(self) -> None:
         self.answers: list[bool | None] = []
         self.metrics: EngineMetrics | None = EngineMetrics(0, 0, None, 0)
         self.probes = 0
+        self.quiet = 0
         self.reads = 0
         self.contexts: list[int | None] = [None, 512]
         self.last_result = "no answer"
@@ -92,6 +94,10 @@ class Check:
     async def probe_once(self) -> bool | None:
         self.probes += 1
         await self.pause.wait()
+        return self.answers.pop(0) if self.answers else True
+
+    async def probe_quietly(self) -> bool | None:
+        self.quiet += 1
         return self.answers.pop(0) if self.answers else True
 
     async def read_metrics(self) -> EngineMetrics | None:
@@ -192,3 +198,56 @@ async def test_engine_without_metrics_is_not_asked_again() -> None:
     world.check.metrics = None
     await world.pass_time(20)
     assert (world.check.reads, world.monitor.loads()) == (1, [])
+
+
+def quiet_world() -> World:
+    world = World()
+    world.check.has_health_route = True
+    return world
+
+
+async def test_idle_engine_generates_seldom() -> None:
+    """Each generation writes some ten lines into the log of the model."""
+    world = quiet_world()
+    await world.monitor.tick()
+    await world.pass_time(3600)
+    assert (world.check.probes + world.check.quiet, world.check.probes) == (360, 12)
+    assert world.changes == []
+
+
+async def test_engine_with_progress_is_not_asked_to_generate() -> None:
+    world = quiet_world()
+    await world.monitor.tick()
+    for progress in range(20):
+        world.check.metrics = EngineMetrics(1, 0, None, progress + 1)
+        await world.pass_time(10)
+    assert (world.check.quiet, world.check.probes) == (20, 0)
+
+
+@pytest.mark.parametrize("load", [(1, 0), (0, 3)])
+async def test_engine_that_stands_still_with_requests_generates(load: tuple[int, int]) -> None:
+    world = quiet_world()
+    await world.monitor.tick()
+    await world.pass_time(10)
+    assert (world.check.quiet, world.check.probes) == (1, 0)
+    world.check.metrics = EngineMetrics(*load, None, 0)
+    world.check.answers = [None] * FAILURES
+    await world.pass_time(10 * FAILURES)
+    assert (world.check.quiet, world.check.probes) == (1, FAILURES)
+    assert world.changes == ["3 health checks failed: no answer"]
+
+
+async def test_engine_that_failed_a_check_generates() -> None:
+    world = quiet_world()
+    await world.monitor.tick()
+    world.check.answers = [False]
+    await world.pass_time(30)
+    assert (world.check.quiet, world.check.probes) == (2, 1)
+
+
+async def test_engine_without_metrics_always_generates() -> None:
+    world = quiet_world()
+    world.check.metrics = None
+    await world.monitor.tick()
+    await world.pass_time(30)
+    assert (world.check.quiet, world.check.probes) == (0, 3)

@@ -85,7 +85,11 @@ class Invocation:
 
 
 class Engine(Protocol):
+    """``health_path``: a route that answers whether the engine works, and that its log does not
+    mention; "" if the engine has none."""
+
     name: str
+    health_path: str
 
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo

@@ -20,6 +20,7 @@ IDLE = ("sleep", "infinity")
 
 class CustomEngine:
     name = "custom"
+    health_path = ""
 
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo

@@ -14,6 +14,7 @@ _EMBEDDING = ("--embedding", "--embeddings", "--rerank", "--reranking")
 
 class LlamaCppEngine:
     name = "llamacpp"
+    health_path = "/health"
 
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo

@@ -22,11 +22,13 @@ _PARALLEL = (
 )
 _MEMORY = ("--gpu-memory-utilization", "--kv-cache-memory-bytes")
 _GPU_MEMORY_PERCENT = 90  # vLLM's own default for a whole GPU
+_QUIET_PATHS = "--disable-access-log-for-endpoints"
 _POOLING = frozenset({"pooling", "embed", "embedding"})
 
 
 class VllmEngine:
     name = "vllm"
+    health_path = "/health"
 
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
@@ -35,7 +37,14 @@ class VllmEngine:
         address."""
         argv = (
             *shlex.split(node.vllm_command),
-            *("serve", spec.model, *spec.args, *_shutdown_option(spec), *_gpu_options(spec)),
+            *(
+                "serve",
+                spec.model,
+                *spec.args,
+                *_shutdown_option(spec),
+                *_log_option(spec),
+                *_gpu_options(spec),
+            ),
             *("--served-model-name", spec.served_name, "--host", host, "--port", str(port)),
         )
         probes = (generation_probe(spec), embedding_probe(spec))
@@ -90,6 +99,14 @@ def _shutdown_option(spec: KernelSpec) -> tuple[str, ...]:
     if _has_option(spec, "--shutdown-timeout"):
         return ()
     return "--shutdown-timeout", str(max(1, int(spec.stop_grace_s) - 3))
+
+
+def _log_option(spec: KernelSpec) -> tuple[str, ...]:
+    """An option that keeps our own requests, every few seconds, out of the log. Versions of vLLM
+    with ``--shutdown-timeout`` have it."""
+    if _has_option(spec, _QUIET_PATHS, "--log-config-file"):
+        return ()
+    return _QUIET_PATHS, "/health,/metrics"
 
 
 def _is_pooling_model(spec: KernelSpec) -> bool:

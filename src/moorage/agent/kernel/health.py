@@ -1,9 +1,11 @@
 """Health of ready kernels: probes each engine periodically and reads its metrics.
 
-A probe is a real generation, as in the readiness check. After ``FAILURES`` failed probes in a row,
-the kernel is unhealthy until a probe succeeds. A probe that gets no answer in time does not count
-as failed if the engine's own counters show progress, because earlier requests in the queue may take
-a long time.
+A probe is a real generation, as in the readiness check, if anything suggests that the engine may
+not work, and every ``GENERATE_S``. As long as its counters show that it is idle or makes progress,
+a probe requests the engine's own health route, because each generation writes some ten lines into
+the log of the model. After ``FAILURES`` failed probes in a row, the kernel is unhealthy until a
+probe succeeds. A probe that gets no answer in time does not count as failed if the engine's own
+counters show progress, because earlier requests in the queue may take a long time.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 FAILURES = 3
 METRICS_S = 2.0
+GENERATE_S = 300.0
 
 
 class KernelHealth:
@@ -39,6 +42,7 @@ class KernelHealth:
         self.has_metrics = True  # until the engine answers that it has no metrics
         self.max_model_len: int | None = None
         self._asked = 0  # how many times the context length was requested
+        self._generated_at = float("-inf")
 
     @property
     def problem(self) -> str:
@@ -56,14 +60,35 @@ class KernelHealth:
     def forget(self) -> None:
         """Discard the results of earlier probes, because the kernel currently cannot be checked."""
         self.probed_at = float("-inf")
+        self._generated_at = float("-inf")
         self._failures = 0
 
+    def became_ready(self, now: float) -> None:
+        """Note that the readiness check has just generated."""
+        self.probed_at = now
+        self._generated_at = now
+
     async def probe(self) -> None:
-        outcome = await self._check.probe_once()
+        outcome = await self._outcome()
         progress = self.metrics.progress if self.metrics is not None else 0.0
         works = outcome is None and progress > self._progress
         self._failures = 0 if outcome or works else self._failures + 1
         self._progress = progress
+
+    async def _outcome(self) -> bool | None:
+        metrics = self.metrics
+        is_due = self.probed_at - self._generated_at >= GENERATE_S
+        if metrics is None or self._failures or is_due:
+            is_doubtful = True
+        else:
+            has_requests = metrics.running + metrics.waiting > 0
+            is_doubtful = has_requests and metrics.progress <= self._progress
+
+        if self._check.has_health_route and not is_doubtful:
+            return await self._check.probe_quietly()
+
+        self._generated_at = self.probed_at
+        return await self._check.probe_once()
 
     async def read_metrics(self) -> None:
         found = await self._check.read_metrics()
@@ -109,7 +134,7 @@ class HealthMonitor:
                 check = make()
                 self._kernels[kernel_id] = KernelHealth(check) if check is not None else None
                 if (made := self._kernels[kernel_id]) is not None:
-                    made.probed_at = now  # the kernel has just become ready
+                    made.became_ready(now)
 
             health = self._kernels[kernel_id]
             if health is None:
@@ -129,7 +154,7 @@ class HealthMonitor:
 
             period_s = max(self._period_s, health.interval_s)
             if now - health.probed_at >= period_s and self._begin(kernel_id, "probe", health.probe):
-                health.probed_at = now
+                health.probed_at = now  # before the task begins
 
     def loads(self) -> list[EngineUse]:
         """The load of each engine that reports it."""

@@ -70,7 +70,7 @@ class ReadinessCheck:
         self._on_progress = on_progress
         read_at = clock.monotonic()
         async with ProgramClient() as client:
-            while not await self._probe(client):
+            while not await self._probe(client, self._probes):
                 if self._read_log is not None and clock.monotonic() - read_at >= _READ_LOG_S:
                     self._stage = self._engine.progress(await self._read_log())
                     read_at = clock.monotonic()
@@ -78,13 +78,27 @@ class ReadinessCheck:
                 await asyncio.sleep(pause * clock.jitter(0.1))
                 pause = min(period_s, pause * 1.3)
 
+    @property
+    def has_health_route(self) -> bool:
+        return bool(self._engine.health_path)
+
     async def probe_once(self) -> bool | None:
         """Whether the kernel currently serves requests; None if there was no answer in time."""
+        return await self._probe_in_time(self._probes)
+
+    async def probe_quietly(self) -> bool | None:
+        """Whether the engine says that it works, without a line in its log, or the outcome of
+        ``probe_once`` if it has no such route; None if there was no answer in time."""
+        headers = self._probes[0].headers if self._probes else {}
+        probe = ReadinessProbe("GET", self._engine.health_path, headers=headers)
+        return await self._probe_in_time((probe, *self._probes))
+
+    async def _probe_in_time(self, probes: tuple[ReadinessProbe, ...]) -> bool | None:
         self._on_progress = ignore_progress
         async with ProgramClient() as client:
             try:
                 async with asyncio.timeout(CHECK_TIMEOUT_S):
-                    return await self._probe(client)
+                    return await self._probe(client, probes)
             except TimeoutError:
                 self.last_result = f"no answer within {CHECK_TIMEOUT_S:g} s"
                 return None
@@ -119,8 +133,8 @@ class ReadinessCheck:
 
         return answer.status, answer.body
 
-    async def _probe(self, client: ProgramClient) -> bool:
-        for probe in self._probes:
+    async def _probe(self, client: ProgramClient, probes: tuple[ReadinessProbe, ...]) -> bool:
+        for probe in probes:
             name = f"{probe.method} {probe.path}"
             # A refused connection is reported immediately, whereas a slow answer means that the
             # server is listening.

@@ -340,8 +340,9 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     stats_interval_s: Annotated[float, Field(ge=0)] = 5
     """Interval of usage measurements (`moorage top`). 0 disables them."""
     health_interval_s: Annotated[float, Field(ge=0)] = 10
-    """Interval of health checks on each ready inference kernel; a check generates a real answer. 0
-    disables them."""
+    """Interval of health checks on each ready inference kernel. A check generates a real answer if
+    anything suggests that the engine may not work, and at least every five minutes. 0 disables
+    them."""
     log_max_bytes: Annotated[int, Field(ge=4096)] = 10 * 1024 * 1024
     """Size at which a kernel's log file is rotated."""
     log_keep_files: Annotated[int, Field(ge=1)] = 3
