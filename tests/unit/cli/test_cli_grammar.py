@@ -132,6 +132,22 @@ def test_options_that_take_a_span_of_time_take_durations() -> None:
     assert seen == DURATIONS
 
 
+def test_defaults_pass_the_parsers_of_their_options() -> None:
+    """A command without options must not fail for an option that nobody gave."""
+    checked = 0
+    for path, command in commands(ROOT):
+        for parameter in getattr(command, "params", ()):
+            parser = parameter.type_descriptor.parameter_info.parser
+            default = parameter.get_default(typer.Context(command))
+            if parser is None or default is None:
+                continue
+
+            checked += 1
+            assert parser(default) == default, (path, parameter.opts)
+
+    assert checked > 3
+
+
 @pytest.mark.parametrize("value", ["90", "soon", "1h90", "-5m"])
 def test_malformed_duration_names_the_option_and_the_grammar(moorage: Run, value: str) -> None:
     result = moorage("run", f"--timeout={value}", "--", "true")

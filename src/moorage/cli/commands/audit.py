@@ -38,11 +38,11 @@ def audit(
         str | None, typer.Option(help="Only writes to the resource of this name.")
     ] = None,
     last: Annotated[
-        float,
+        float | None,
         duration_option(
             "Only writes in this period until now.", "--last", min_s=1, show_default="all"
         ),
-    ] = 0.0,
+    ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=500, help="The most writes to list.")
     ] = 50,
@@ -57,7 +57,7 @@ def audit(
       moorage audit --resource groups --name default
       moorage audit --user ann --last 7d -o json
     """
-    since = cli.clock.now() - timedelta(seconds=last) if last else None
+    since = cli.clock.now() - timedelta(seconds=last) if last is not None else None
     found = cli.run(
         lambda client: client.audit.list(
             actor=actor, user=user, resource=resource, name=name, since=since, limit=limit
