@@ -14,6 +14,20 @@ FUZZ = ("tests/wire/test_api_fuzz.py", "-k", "every_answer")
 
 MUTATIONS = (
     Mutation(
+        "a default that its own option refuses",
+        "cli/commands/audit.py",
+        "    ] = None,\n    limit:",
+        "    ] = 0.0,\n    limit:",
+        ("tests/unit/cli/test_cli_grammar.py",),
+    ),
+    Mutation(
+        "options of groups take no JSON",
+        "cli/parse.py",
+        "        elif _is_json(text):\n",
+        "        elif False:\n",
+        ("tests/tidy/test_documents.py", "-k", "options_of_groups"),
+    ),
+    Mutation(
         "entries outside of the copy", ARCHIVE, 'or ".." in parts or first != (top,)', "", HOSTILE
     ),
     Mutation(

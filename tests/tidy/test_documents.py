@@ -22,10 +22,12 @@ from tests.documents import ROOT, SHELLS, blocks, moorage_commands, pages, prose
 
 import moorage
 from moorage.cli.app import full_root
+from moorage.cli.parse import options as parse_options
 from moorage.common.config.loader import SECRETS
 from moorage.common.config.settings import Settings
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.features import Feature
+from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
 from moorage.manager.api.http.openapi import describe
@@ -178,7 +180,40 @@ def test_every_command_in_a_sentence_exists(page: Path) -> None:
 
 def unknown_commands(page: Path) -> list[Any]:
     named = [(line, span) for line, span in spans(page) if span.startswith("moorage ")]
+    named += [(line, f"moorage {after}") for line, after in enumerated_commands(page)]
     return [(line, span, bad) for line, span in named if (bad := [*unknown_words(span)])]
+
+
+def enumerated_commands(page: Path) -> Iterator[tuple[int, str]]:
+    """Commands of an enumeration whose first one is written in full: "`moorage exec`, `logs`"."""
+    for line, text in prose(page):
+        for first, rest in re.findall(
+            r"`moorage ([a-z-]+)`((?:(?:, | and | or |/)`[a-z][a-z-]*`)+)", text
+        ):
+            nouns = root().get_command(None, first)
+            for word in re.findall(r"`([a-z-]+)`", rest):
+                is_verb = hasattr(nouns, "commands") and word in nouns.commands
+                yield line, f"{first} {word}" if is_verb else word
+
+
+def test_options_of_groups_in_sentences_are_valid() -> None:
+    """The command line leaves their validation to the manager."""
+    checked = 0
+    for page in pages():
+        texts = [span for _, span in spans(page)] + [block.text for block in blocks(page)]
+        for text in texts:
+            text = text.replace("\\\n", " ")
+            for words in re.findall(r"moorage groups (?:set|create) [^\n…#]+", text):
+                given = [
+                    word
+                    for word in shlex.split(words, comments=True)[4:]
+                    if re.match(r"[a-z_.]+=.", word)
+                ]
+                options = parse_options(given, GroupOptions, GroupOptions().model_dump(mode="json"))
+                GroupOptions.model_validate(options)
+                checked += len(given)
+
+    assert checked > 20
 
 
 @PAGES

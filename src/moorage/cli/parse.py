@@ -150,8 +150,8 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
 
     ``none`` unsets an option. Commas separate list items (``exclusive=a+b,c``). Dots reach into
     nested options (``preemption.how=end``, ``hpc.options.constraint=a100``); ``preemption=on`` sets
-    a nested option with its defaults. Raises ``InvalidInput``, which names the unknown option and
-    the allowed ones.
+    a nested option with its defaults. A value that starts with [ or { is JSON. Raises
+    ``InvalidInput``, which names the unknown option and the allowed ones.
     """
     changed = {
         name: dict(value) if isinstance(value, dict) else value for name, value in old.items()
@@ -174,6 +174,8 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
             )
         elif text == "none":
             changed[first] = _NONE.get(first)
+        elif _is_json(text):
+            changed[first] = _json(name, text)
         elif first in _LISTS:
             changed[first] = text.split(",")
         elif first in _SETS:
@@ -210,7 +212,22 @@ def _put(
             )
         }
 
-    return kept if text == "none" else kept | {first: text}
+    if text == "none":
+        return kept
+    return kept | {first: _json(path + name, text) if _is_json(text) else text}
+
+
+def _is_json(text: str) -> bool:
+    return text.startswith(("[", "{"))
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=unique_object)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{name}={text!r} is not valid JSON: {error}", next_step="quote it for the shell"
+        ) from None
 
 
 def _nested(model: type[BaseModel], field: str) -> type[BaseModel] | None:
@@ -231,14 +248,8 @@ def patch(given: Sequence[str]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, text in pairs(given, "FIELD=VALUE", "autoscale.max=4").items():
         value: Any = None if text == "none" else text
-        if text.startswith(("[", "{")):
-            try:
-                value = json.loads(text, object_pairs_hook=unique_object)
-            except ValueError as error:
-                raise InvalidInput(
-                    f"{name}={text!r} is not valid JSON: {error}",
-                    next_step="quote it for the shell",
-                ) from None
+        if _is_json(text):
+            value = _json(name, text)
 
         (*path, last) = name.split(".", 1)
         inner = made
