@@ -215,8 +215,8 @@ def _print_status(cli: Cli, view: AgentView) -> None:
         cli.print_json(view)
         return
     kernels = f"; kernels left: {view.kernels}" if view.cordon == "drain" else ""
-    cli.note(f"{view.id}: {agent_status(view)}{kernels}")
-    print(view.id)
+    print(view.id, flush=True)
+    cli.note(f"{agent_status(view)}{kernels}")
 
 
 def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime) -> None:
