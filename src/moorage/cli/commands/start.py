@@ -192,7 +192,8 @@ async def _until_running(
         return await until_session(
             client,
             created,
-            lambda view: view.status not in BEFORE_RUNNING,
+            # A batch session may have ended already: its result is known once it is terminal.
+            lambda view: view.status not in {*BEFORE_RUNNING, Status.TERMINATING},
             clock=cli.clock,
             progress=progress,
             timeout_s=timeout_s,
