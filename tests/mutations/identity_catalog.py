@@ -23,6 +23,13 @@ TEMPLATES = ("tests/store/test_templates.py",)
 
 MUTATIONS = (
     Mutation(
+        "an expired key is called invalid",
+        "manager/store/identity/keys.py",
+        '        if row["is_expired"]:\n',
+        "        if False:\n",
+        ("tests/store/api/test_api_keys.py", "-k", "told_why"),
+    ),
+    Mutation(
         "a proxy opens a channel for whatever key it names",
         "manager/rpc/ssh.py",
         "        if not _is_proved(login):\n            log",

@@ -422,6 +422,7 @@ NO_TENANT = {"AgentStore", "GroupStore", "GroupAliases", "PeerStore", "Registrat
 # Methods that take no scope, because there is none yet, or because the object was found with one.
 UNSCOPED = {
     "KeyStore.find": "makes the scope",
+    "KeyStore.refusal": "there is no scope: the key is refused",
     "KeyStore.on_change": "reads nothing",
     "ConsoleSessionStore.begin_sign_in": "before there is a scope",
     "ConsoleSessionStore.open": "before there is a scope",

@@ -98,3 +98,36 @@ async def test_expiry_is_shown(api: Api) -> None:
     at = (api.clock.now() + timedelta(days=30)).isoformat()
     _, created = await api.request("POST", "/v1/keys", json={"name": "a", "expires_at": at})
     assert created["expires_at"].startswith(at[:19])
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("UPDATE api_keys SET expires_at = '2026-01-02T03:04:05Z' WHERE name = 'ada'",
+         "the API key 'ada' expired at 2026-01-02T03:04:05Z"),
+        ("UPDATE api_keys SET revoked_at = '2026-01-02T03:04:05Z' WHERE name = 'ada'",
+         "the API key 'ada' was revoked at 2026-01-02T03:04:05Z"),
+        ("UPDATE users SET status = 'disabled' WHERE name = 'ada'", "user 'ada' is disabled"),
+        ("UPDATE projects SET status = 'disabled' WHERE name = 'lovelace'",
+         "project 'lovelace' is disabled"),
+        ("DELETE FROM memberships WHERE user_name = 'ada'",
+         "user 'ada' has no role in project 'lovelace'"),
+        ("UPDATE api_keys SET sha256 = repeat('0', 64) WHERE name = 'ada'", "the API key is invalid"),
+    ],
+)  # fmt: skip
+async def test_a_refused_key_is_told_why(api: Api, change: str, named: str) -> None:
+    await api.store.database.fetch(change)
+    for method, path, key, body in (
+        ("GET", "/v1/sessions", MEMBER_KEY, None),
+        ("POST", "/v1/session", None, {"key": MEMBER_KEY}),
+    ):
+        response, problem = await api.request(method, path, key=key, json=body)
+        check_problem(response, problem, 401, "unauthenticated")
+        assert named in problem["detail"]
+
+
+async def test_a_rotated_key_is_told_so(api: Api) -> None:
+    await api.request("POST", "/v1/keys/ada/rotate", json={"grace_s": 60})
+    await api.store.database.fetch("UPDATE api_keys SET previous_until = now()")
+    _, problem = await api.request("GET", "/v1/sessions", key=MEMBER_KEY)
+    assert "the API key 'ada' has a new secret: it was rotated" in problem["detail"]

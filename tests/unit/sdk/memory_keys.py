@@ -8,7 +8,13 @@ from collections.abc import Callable
 from memory_pages import page
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
+from moorage.common.model.errors import (
+    Conflict,
+    InvalidInput,
+    MoorageError,
+    NotFound,
+    Unauthenticated,
+)
 from moorage.common.model.paging import Paging
 from moorage.common.model.roles import Role
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
@@ -32,6 +38,9 @@ class MemoryKeys:
 
     def on_change(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
+
+    async def refusal(self, sha256: str) -> Unauthenticated:
+        return Unauthenticated("the API key is invalid")
 
     async def find(self, sha256: str) -> ApiKey | None:
         return self.by_sha256.get(sha256)

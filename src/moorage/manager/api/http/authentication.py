@@ -82,12 +82,10 @@ class Authenticator:
                 ),
             )
 
-        key = await self._find(digest_of(secret), "key", self._store.keys.find)
+        digest = digest_of(secret)
+        key = await self._find(digest, "key", self._store.keys.find)
         if key is None:
-            raise Unauthenticated(
-                "the API key is invalid or revoked",
-                next_step="check the key, or ask an administrator for a new one",
-            )
+            raise await self._store.keys.refusal(digest)
 
         if not request.secure and is_loopback(request.remote or ""):
             self._on_plain_key(key.name)

@@ -73,9 +73,10 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
     key: ApiKey | None = None
     give_back = count_attempt(call)
     if body.key is not None:
-        key = await store.keys.find(digest_of(body.key))
+        digest = digest_of(body.key)
+        key = await store.keys.find(digest)
         if key is None:
-            raise _wrong("the API key is invalid or revoked")
+            raise await store.keys.refusal(digest)
 
         user = key.owner.user
     else:

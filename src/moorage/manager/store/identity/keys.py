@@ -10,7 +10,13 @@ from sqlalchemy import Text
 
 from moorage.common.aio.clock import Clock
 from moorage.common.link.messages import BudgetGrant, KeyGrant, ProjectGrant, RequestLimits
-from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
+from moorage.common.model.errors import (
+    Conflict,
+    InvalidInput,
+    MoorageError,
+    NotFound,
+    Unauthenticated,
+)
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.roles import Role
 from moorage.common.model.session_access import Action, refused_at_once
@@ -37,6 +43,7 @@ from moorage.manager.store.schema.base import TIME
 KEY_PREFIX = "mg-"
 RATES = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
 _RESTRICTIONS = ("scopes", "models", "resource_groups", "max_priority", *RATES)
+_ASK = "check the key, or ask an administrator for a new one"
 
 _LISTING = Listing(
     SQL["key_list"],
@@ -203,6 +210,43 @@ class KeyStore:
 
         return found
 
+    async def refusal(self, sha256: str) -> Unauthenticated:
+        """Why ``find`` found no valid key. Only its owner has the secret and learns the reason."""
+        row = await self._db.fetchrow(SQL["key_refusal"], sha256)
+        if row is None:
+            return Unauthenticated("the API key is invalid", next_step=_ASK)
+
+        name = f"the API key {row['name']!r}"
+        if row["revoked_at"] is not None:
+            return Unauthenticated(
+                f"{name} was revoked at {_utc(row['revoked_at'])}", next_step=_ASK
+            )
+        if row["is_expired"]:
+            return Unauthenticated(
+                f"{name} expired at {_utc(row['expires_at'])}",
+                next_step=f"use another key, or extend it: `moorage keys set {row['name']} "
+                "--expires 30d`",
+            )
+        if row["is_replaced"]:
+            return Unauthenticated(
+                f"{name} has a new secret: it was rotated", next_step="use the new secret"
+            )
+
+        for kind, who, status in (
+            ("user", row["owner"], row["user_status"]),
+            ("project", row["project"], row["project_status"]),
+        ):
+            if status != "active":
+                return Unauthenticated(
+                    f"{name} is refused: {kind} {who!r} is {status or 'unknown'}",
+                    next_step="ask an administrator",
+                )
+
+        return Unauthenticated(
+            f"{name} is refused: user {row['owner']!r} has no role in project {row['project']!r}",
+            next_step="ask a project admin: `moorage projects members set`",
+        )
+
     async def grants(self) -> tuple[KeyGrant, ...]:
         """Valid keys, as proxies check them."""
         rows = await self._db.fetch(SQL["key_grants"])
@@ -298,6 +342,10 @@ def request_limits(row: Any) -> RequestLimits:
 
 def _view(row: Any) -> KeyView:
     return KeyView.model_validate(_key_fields(row))
+
+
+def _utc(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _key_fields(row: Any) -> dict[str, Any]:
