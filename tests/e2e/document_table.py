@@ -51,7 +51,7 @@ PAGES = {
     "CONTRIBUTING.md": Page(absent={"block:make install": "the targets that run this test"}),
     "docs/tutorial.md": Page(absent={"block:make install": INSTALLED}),
     "docs/usage.md": Page(
-        before="moorage keys create ann --project vision; moorage keys create ci"
+        before="moorage keys create ann --project vision --create-missing; moorage keys create ci"
     ),
     "docs/models.md": Page(
         absent={

@@ -23,6 +23,27 @@ TEMPLATES = ("tests/store/test_templates.py",)
 
 MUTATIONS = (
     Mutation(
+        "a typing error in the project of a key creates a project",
+        "manager/api/identity/keys.py",
+        '        await require_owner(call, "project", spec.project, or_else=_CREATE)\n',
+        "        pass\n",
+        ("tests/store/api/test_api_keys.py", "-k", "on_purpose_only"),
+    ),
+    Mutation(
+        "quotas of users and projects that do not exist",
+        "manager/api/scheduling/quotas.py",
+        "        await require_owner(call, path.scope, path.name)\n",
+        "        pass\n",
+        ("tests/store/api/test_api_routes.py", "-k", "limits_of_names"),
+    ),
+    Mutation(
+        "budgets of names that do not exist",
+        "manager/api/metering/budgets.py",
+        "    await require_owner(call, path.scope, path.name)\n",
+        "",
+        ("tests/store/api/test_api_routes.py", "-k", "limits_of_names"),
+    ),
+    Mutation(
         "an expired key is called invalid",
         "manager/store/identity/keys.py",
         '        if row["is_expired"]:\n',

@@ -82,6 +82,8 @@ def version_in(tag: str) -> int:
 async def test_of_two_edits_at_once_one_is_told(api: Api, kind: str) -> None:
     create, spec, path, method, first, second = EDITED[kind]
     verb, _, where = create.partition(" ")
+    if kind == "quota":
+        await send(api, "POST", "/v1/users", {"name": "zoe"})
     assert (await send(api, verb, where, spec))[0] in (200, 201)
     status, tag, view = await send(api, "GET", path)
     assert (status, version_in(tag)) == (200, view["version"])
@@ -118,6 +120,7 @@ async def test_edits_of_different_fields_at_once_are_all_kept(api: Api) -> None:
 
 
 async def test_what_was_made_again_under_the_name_is_not_what_was_read(api: Api) -> None:
+    await send(api, "POST", "/v1/projects", {"name": "tides"})
     path = "/v1/quotas/project/tides"
     _, tag, _ = await send(api, "PUT", path, {"sessions": 1})
     assert (await send(api, "DELETE", path, tag='"1"'))[0] == 412

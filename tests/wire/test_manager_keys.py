@@ -15,7 +15,9 @@ __all__ = ["client", "manager"]  # fixtures
 
 
 async def test_key_from_creation_to_revocation(manager: Manager, client: Client) -> None:
-    created = await client.keys.create(KeySpec(name="ci", user="ann", project="vision"))
+    created = await client.keys.create(
+        KeySpec(name="ci", user="ann", project="vision", create_missing=True)
+    )
     async with Client(f"http://{manager.api_address}", created.secret) as ann:
         job = await ann.sessions.create(SessionSpec(name="job", command=["x"]))
         assert (job.user, job.project) == ("ann", "vision")
@@ -50,7 +52,10 @@ async def test_member_reads_its_project_and_changes_only_its_own(
         return Client(f"http://{manager.api_address}", secrets[user, project])
 
     owners = [("ann", "vision"), ("bob", "vision"), ("cy", "speech")]
-    created = [await client.keys.create(KeySpec(name=u, user=u, project=p)) for u, p in owners]
+    created = [
+        await client.keys.create(KeySpec(name=u, user=u, project=p, create_missing=True))
+        for u, p in owners
+    ]
     secrets = {owner: key.secret for owner, key in zip(owners, created, strict=True)}
     async with (
         client_of(*owners[0]) as ann,

@@ -98,7 +98,9 @@ class World:
         await admin.users.create(UserSpec(name=self.user))
         await admin.members.set("vision", self.user, Membership(role="member"))
         await admin.users.set_password(self.user, PASSWORD)
-        made = await admin.keys.create(KeySpec(name=self.user, user=self.user, project="vision"))
+        made = await admin.keys.create(
+            KeySpec(name=self.user, user=self.user, project="vision", create_missing=True)
+        )
         self.auth = {"Authorization": f"Bearer {made.secret}"}
         self.http = await self.stack.enter_async_context(aiohttp.ClientSession())
         self.client = await self.stack.enter_async_context(Client(self.site.url, made.secret))

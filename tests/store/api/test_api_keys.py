@@ -16,7 +16,7 @@ async def names_of_keys(api: Api) -> list[str]:
 
 
 async def test_key_is_created_used_and_revoked(api: Api) -> None:
-    body = {"name": "ci/nightly", "user": "ann", "project": "vision"}
+    body = {"name": "ci/nightly", "user": "ann", "project": "vision", "create_missing": True}
     response, created = await api.request("POST", "/v1/keys", json=body)
     assert response.status == 201
     assert response.headers["Location"] == "/v1/keys/ci%2Fnightly"
@@ -131,3 +131,27 @@ async def test_a_rotated_key_is_told_so(api: Api) -> None:
     await api.store.database.fetch("UPDATE api_keys SET previous_until = now()")
     _, problem = await api.request("GET", "/v1/sessions", key=MEMBER_KEY)
     assert "the API key 'ada' has a new secret: it was rotated" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "message"),
+    [
+        ({"project": "lovelaec"}, "there is no project 'lovelaec', did you mean 'lovelace'?"),
+        ({"user": "adda"}, "there is no user 'adda', did you mean 'ada'?"),
+        ({"user": "somebody", "project": "lovelace"}, "there is no user 'somebody'"),
+    ],
+)
+async def test_a_key_creates_its_owner_on_purpose_only(
+    api: Api, owner: dict[str, Any], message: str
+) -> None:
+    before = await api.count("users"), await api.count("projects")
+    response, problem = await api.request("POST", "/v1/keys", json={"name": "ci", **owner})
+    check_problem(response, problem, 404, "not-found")
+    assert message in problem["detail"]
+    assert "--create-missing" in problem["next_step"]
+    assert await names_of_keys(api) == ["ada", "root"]
+    assert (await api.count("users"), await api.count("projects")) == before
+
+    body = {"name": "ci", "create_missing": True, **owner}
+    assert (await api.request("POST", "/v1/keys", json=body))[0].status == 201
+    assert (await api.request("POST", "/v1/keys", json={"name": "new"}))[0].status == 201

@@ -10,7 +10,7 @@ from moorage.common.model.group_options import GroupOptions
 from moorage.manager.identity.scope import Scope
 from tests.store.conftest import mark_silent
 
-from .served_api import MEMBER_KEY, Api
+from .served_api import MEMBER_KEY, Api, check_problem
 
 BATCH = {"name": "job", "command": ["true"]}
 MODEL = {"engine": "vllm", "model": "Qwen/Qwen3-0.6B"}
@@ -262,6 +262,7 @@ async def test_request_id_is_echoed_or_generated(api: Api) -> None:
 
 
 async def test_quotas(api: Api) -> None:
+    await api.request("POST", "/v1/projects", json={"name": "vision/a"})
     body = {"slots": {"cuda.device": 0, "mem": "1GiB"}, "sessions": 0}
     response, put = await api.request("PUT", "/v1/quotas/project/vision/a", json=body)
     assert (response.status, put["scope"], put["name"]) == (200, "project", "vision/a")
@@ -279,6 +280,31 @@ async def test_quotas(api: Api) -> None:
     assert (await api.request("GET", "/v1/quotas/project/vision%2Fa"))[1] == put
     assert (await api.request("DELETE", "/v1/quotas/project/vision/a"))[1] == put
     assert (await api.request("GET", "/v1/quotas/project/vision/a"))[0].status == 404
+
+
+@pytest.mark.parametrize("resource", ["quotas", "budgets"])
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        ("project", "lovelaec", ", did you mean 'lovelace'?"),
+        ("user", "adda", ", did you mean 'ada'?"),
+        ("user", "somebody", ""),
+        ("key", "rot", ", did you mean 'root'?"),
+    ],
+)
+async def test_limits_of_names_that_do_not_exist_are_refused(
+    api: Api, resource: str, kind: str, name: str, meant: str
+) -> None:
+    if resource == "quotas" and kind == "key":
+        return  # keys have no quotas
+
+    unit = "/month/gpu" if resource == "budgets" else ""
+    body = {"hard": 5} if resource == "budgets" else {"sessions": 1}
+    response, problem = await api.request("PUT", f"/v1/{resource}/{kind}{unit}/{name}", json=body)
+    check_problem(response, problem, 404, "not-found")
+    assert f"there is no {kind} {name!r}{meant}" in problem["detail"]
+    assert f"`moorage {kind}s create`" in problem["next_step"]
+    assert await api.count(resource) == 0
 
 
 async def test_sessions_belong_to_the_owner_of_the_key(api: Api) -> None:

@@ -166,6 +166,13 @@ class MemoryGroups:
         return await self.get(name)
 
 
+class MemoryOwnerNames:
+    """Every project, user and key exists."""
+
+    async def missing(self, scope: Scope, kind: str, name: str) -> list[str] | None:
+        return None
+
+
 class MemoryQuotas:
     """``used``, ``running``, ``waiting``: the same figures for every quota."""
 
@@ -268,6 +275,7 @@ class MemoryStore:
         self.keys = MemoryKeys(clock)
 
         # their tests use the real store
+        self.owner_names = MemoryOwnerNames()
         self.users = cast(Any, None)
         self.projects = self.users
         self.console_sessions = self.users

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -100,21 +100,28 @@ def create(
     requests_per_minute: Requests = None,
     tokens_per_minute: Tokens = None,
     concurrent: Concurrent = None,
+    create_missing: Annotated[
+        bool,
+        typer.Option(
+            "--create-missing", help="Create the project and the user if they do not exist."
+        ),
+    ] = False,
 ) -> None:
     """Create a key. Its secret is shown only once: the manager keeps only its hash.
 
-    A key has at most its user's role. If an administrator creates it, a missing user or membership
-    is created with the key.
+    A key has at most its user's role. If an administrator creates it, the membership is created
+    with the key, and so is a user of the key's name.
 
     \b
     Examples:
-      moorage keys create ann --project vision
+      moorage keys create ann --project vision --create-missing
       moorage keys create ci --user ann --project vision --expires 90d
       moorage keys create chat --scope models:use --model qwen --requests-per-minute 60
       moorage keys create root2 --role admin
     """
-    fields = {"name": name, "user": user, "project": project, "role": role}
+    fields: dict[str, Any] = {"name": name, "user": user, "project": project, "role": role}
     given = {field: value for field, value in fields.items() if value is not None}
+    given |= {"create_missing": True} if create_missing else {}
     rates = _rates(requests_per_minute, tokens_per_minute, concurrent)
     limits = (
         _limits(cli, expires, scopes=scope, models=model, groups=group, max_priority=max_priority)

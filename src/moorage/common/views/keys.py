@@ -71,6 +71,14 @@ class KeySpec(KeyLimits):
         ),
     )
 
+    create_missing: bool = Field(
+        default=False,
+        description=(
+            "Create the named project and user if they do not exist. For administrators. Without "
+            "it, unknown names are refused; a user of the key's own name is always created."
+        ),
+    )
+
 
 class KeyView(BaseModel):
     """A key without its secret."""

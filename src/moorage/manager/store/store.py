@@ -23,6 +23,7 @@ from moorage.manager.store.groups.repository import GroupStore
 from moorage.manager.store.identity.console_sessions import ConsoleSessionStore
 from moorage.manager.store.identity.keys import KeyStore
 from moorage.manager.store.identity.oidc import OidcStore
+from moorage.manager.store.identity.owner_names import OwnerNames
 from moorage.manager.store.identity.secrets import SecretStore
 from moorage.manager.store.identity.ssh_keys import SshKeyStore
 from moorage.manager.store.identity.users import ProjectStore, UserStore
@@ -131,6 +132,7 @@ class Store:
         self.keys = KeyStore(db, notifier, clock, newer)
         self.ssh_keys = SshKeyStore(db, notifier, clock)
         self.users = UserStore(db, notifier)
+        self.owner_names = OwnerNames(db)
         self.projects = ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)
         self.integrity = IntegrityStore(db, notifier)

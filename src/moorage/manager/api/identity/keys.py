@@ -13,9 +13,11 @@ from moorage.common.views.resources import Page
 from moorage.manager.api.http.editing import edit
 from moorage.manager.api.http.listing import WholeQuery, order, paging
 from moorage.manager.api.http.route import Call, NoQuery, route
+from moorage.manager.api.identity.owner_names import require_owner
 from moorage.manager.identity import limits
 
 _KEY = "/v1/keys/{name:.+}"
+_CREATE = "; `create_missing` (--create-missing) creates it with the key"
 
 
 class KeyQuery(WholeQuery):
@@ -38,7 +40,23 @@ class KeyQuery(WholeQuery):
 async def create_key(call: Call[KeySpec, NoQuery]) -> NewKeyView:
     call.response_headers["Cache-Control"] = "no-store"
     await _check_priority(call, call.body.max_priority)
+    await _check_owner(call)
     return await call.deps.store.keys.create(call.scope, call.body)
+
+
+async def _check_owner(call: Call[KeySpec, NoQuery]) -> None:
+    """Raise ``NotFound`` for a project or user that does not exist and is not to be created.
+
+    Only administrators can create them with a key; the store refuses those of others.
+    """
+    spec = call.body
+    if call.scope.projects is not None or spec.create_missing:
+        return
+
+    if spec.project is not None:
+        await require_owner(call, "project", spec.project, or_else=_CREATE)
+    if spec.user is not None and spec.user != spec.name:
+        await require_owner(call, "user", spec.user, or_else=_CREATE)
 
 
 @route("GET", "/v1/keys", "List API keys", query=KeyQuery, returns=Page[KeyView], access="viewer")

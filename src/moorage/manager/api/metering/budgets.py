@@ -6,6 +6,7 @@ from moorage.common.model.spec import Model, Name
 from moorage.common.views import budgets as views
 from moorage.manager.api.http.request import read_path
 from moorage.manager.api.http.route import Call, Items, NoQuery, route
+from moorage.manager.api.identity.owner_names import require_owner
 
 _BUDGET = "/v1/budgets/{scope}/{period}/{unit}/{name:.+}"
 
@@ -44,6 +45,7 @@ async def list_budgets(call: Call[None, NoQuery]) -> Items[views.BudgetView]:
 )
 async def put_budget(call: Call[views.BudgetSpec, NoQuery]) -> views.BudgetView:
     path = _path(call)
+    await require_owner(call, path.scope, path.name)
     return await call.deps.store.budgets.put(
         call.scope, path.scope, path.name, path.unit, period=path.period, spec=call.body
     )

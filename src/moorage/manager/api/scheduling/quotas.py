@@ -10,6 +10,7 @@ from moorage.common.views.resources import Page, QuotaView
 from moorage.manager.api.http.listing import WholeQuery, order, paging
 from moorage.manager.api.http.request import read_path
 from moorage.manager.api.http.route import Call, NoQuery, route
+from moorage.manager.api.identity.owner_names import require_owner
 
 _QUOTA = "/v1/quotas/{scope}/{name:.+}"
 
@@ -68,6 +69,8 @@ async def put_quota(call: Call[QuotaLimits, NoQuery]) -> QuotaView:
     path = await _quota_path(call)
     quotas = call.deps.store.quotas
     if_match = call.if_match("a quota")
+    if path.scope != "group":
+        await require_owner(call, path.scope, path.name)
     return call.tagged(
         await quotas.put(call.scope, path.scope, path.name, call.body, if_match=if_match)
     )

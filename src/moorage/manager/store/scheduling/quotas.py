@@ -84,7 +84,7 @@ class QuotaStore:
     ) -> resources.QuotaView:
         """Replace the quota. ``if_match``: the versions that it may have now. Takes effect with the
         next scheduling pass and the next request. Raises ``PreconditionFailed`` for another
-        version, and ``NotFound`` for an unknown group; users and projects need not exist yet."""
+        version, and ``NotFound`` for an unknown group. The API checks users and projects."""
         slots = {slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()}
         scope.require_all("quotas")
         counts = limits.sessions, limits.pending, limits.node_seconds, limits.system_sessions
