@@ -26,6 +26,7 @@ import asyncpg
 from measuring import machine, machine_line
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
+from moorage.common.model.spec import SessionSpec
 from moorage.common.views.budgets import BudgetSpec
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
@@ -36,6 +37,9 @@ from moorage.manager.store import Store, migrate
 
 CLOCK = SystemClock()
 SYSTEM = Scope.system("bench")
+WORK = SessionSpec.model_validate(
+    {"name": "work", "type": "batch", "command": ["true"], "resources": {"cuda.device": 1}}
+)
 BATCH = 1000
 FILL = """
 INSERT INTO ledger (kernel_id, unit, device, rate, amount, began_at, ended_at, project, username, key_id,
@@ -102,7 +106,7 @@ async def load(store: Store, options: argparse.Namespace) -> float:
         began = time.process_time()
         await store.usage_records.put("proxy", [UsageBatch("e", records)])
         for caller in callers:
-            await store.budgets.check(caller)
+            await store.budgets.check(caller, WORK)
 
         if second % 10 == 0:
             term = await store.leases.acquire("bench", 60)
