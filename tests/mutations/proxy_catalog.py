@@ -9,6 +9,7 @@ PLANES = "tests/conformance/planes"
 HOMES = "tests/unit/proxy/test_response_homes.py"
 STORED = ("tests/unit/proxy/test_stored_response.py",)
 MEMO = ("tests/unit/proxy/test_head_memo.py",)
+BODIES = ("tests/unit/proxy/test_body_memory.py",)
 PLAYBOOKS = ("tests/unit/proxy/test_flow.py",)
 
 
@@ -65,6 +66,27 @@ MUTATIONS = (
         'date = b"" if head.has_date else plane.date_line(now)',
         'date = b""',
         _tests("test_response_framing", "dated"),
+    ),
+    Mutation(
+        "a body counts against the memory for bodies after its end",
+        "proxy/core/flow.py",
+        "        self.state = ENDED\n        self._forget_body()\n",
+        "        self.state = ENDED\n",
+        BODIES,
+    ),
+    Mutation(
+        "large bodies may use any memory",
+        "proxy/core/body_memory.py",
+        "if self._bytes + size > self._max_bytes:",
+        "if False:",
+        BODIES,
+    ),
+    Mutation(
+        "images reserve as many tokens as text",
+        "proxy/core/request_body.py",
+        "self.prompt_bytes -= sum(",
+        "self.prompt_bytes -= 0 * sum(",
+        BODIES,
     ),
     Mutation(
         "a request for which an engine has no room fails",
@@ -153,8 +175,8 @@ MUTATIONS = (
     Mutation(
         "a large body is read at once",
         f"{PLANE}/client.py",
-        "flow.large(body) if len(body) > WHOLE_BYTES else None",
-        "None",
+        "            large = flow.large(body)\n",
+        "",
         _tests("test_loop_stalls", "no_body"),
     ),
     Mutation(
@@ -261,8 +283,8 @@ MUTATIONS = (
     Mutation(
         "a connection is used again before the body was sent",
         f"{PLANE}/upstream.py",
-        " or transport.get_write_buffer_size():",
-        ":",
+        "return self._unsent is not None or transport.get_write_buffer_size() > 0",
+        "return False",
         _tests("test_bad_replicas", "before_the_body"),
     ),
     Mutation(
@@ -395,8 +417,8 @@ MUTATIONS = (
     Mutation(
         "a request whose client left stays in flight",
         "proxy/core/flow.py",
-        "        self.state = ENDED\n        target = self.target\n",
-        "        self.state = ENDED\n        if status == CLIENT_CLOSED_REQUEST:\n            return\n"
+        "        self._forget_body()\n        target = self.target\n",
+        "        self._forget_body()\n        if status == CLIENT_CLOSED_REQUEST:\n            return\n"
         "        target = self.target\n",
         _tests("test_churn", "nothing"),
     ),
@@ -435,7 +457,7 @@ MUTATIONS = (
     Mutation(
         "a client chooses the id of its response",
         "proxy/core/stored_response.py",
-        """return b'%b,"request_id":"%b"%b' % (body[:end], name.encode(), body[end:])""",
+        """return spliced(body, end, end, b',"request_id":"%b"' % name.encode())""",
         """return b'{"request_id":"%b",%b' % (name.encode(), body.lstrip()[1:])""",
         STORED,
     ),

@@ -24,6 +24,23 @@ async def test_model_behind_four_megabytes(plane: MakePlane, framing: str) -> No
         assert [request.body == LATE for request in replica.requests] == [True, True]
 
 
+async def test_recording_of_60_megabytes(plane: MakePlane) -> None:
+    named = b'--b\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n'
+    file = named % (b"file", b'; filename="a.wav"', bytes(range(256)) * (60 * MIB // 256))
+    form = file + named % (b"model", b"", b"tiny") + b"--b--\r\n"
+    sent = post(
+        form,
+        "Content-Type: multipart/form-data; boundary=b",
+        "Connection: close",
+        path="/v1/audio/transcriptions",
+    )
+    async with serving_one(plane, answer) as (served, replica):
+        response = await served.ask(sent)
+        assert (response.status, response.body) == (200, b"{}")
+        assert [request.body == form for request in replica.requests] == [True]
+        assert served.router.bodies.used == 0
+
+
 @pytest.mark.parametrize("padding", [0, 4 * MIB], ids=["", "behind 4 MiB"])
 @pytest.mark.parametrize(
     ("members", "status", "param"),

@@ -8,8 +8,16 @@ import json
 
 import pytest
 from tests.conformance.planes.client import Response
-from tests.conformance.planes.harness import MakePlane, Served, head, post, serving_one, soon
-from tests.conformance.planes.replica import answer, chunk
+from tests.conformance.planes.harness import (
+    MakePlane,
+    Served,
+    head,
+    post,
+    serving_one,
+    soon,
+    until,
+)
+from tests.conformance.planes.replica import Visit, answer, chunk, first
 
 from moorage.proxy import Timeouts
 
@@ -47,7 +55,7 @@ async def send_all_then_read(served: Served, *pieces: bytes) -> Response:
     ids=["length", "chunked"],
 )
 async def test_large_body(plane: MakePlane, pieces: tuple[bytes, ...]) -> None:
-    async with serving_one(plane, answer) as (served, replica):
+    async with serving_one(plane, answer, max_body_bytes=8 << 20) as (served, replica):
         response = await send_all_then_read(served, *pieces)
         assert (response.status, response.closes) == (413, True)
         assert error(response)["code"] == "request_too_large"
@@ -55,8 +63,41 @@ async def test_large_body(plane: MakePlane, pieces: tuple[bytes, ...]) -> None:
         assert not replica.requests
 
 
+async def test_large_bodies_together(plane: MakePlane) -> None:
+    async with serving_one(plane, answer, max_total_body_bytes=8 << 20) as (served, replica):
+        early = await served.connect()
+        early.send(LENGTH, LARGE[: 6 << 20])
+        await until(lambda: served.router.bodies.used >= 6 << 20)
+
+        response = await send_all_then_read(served, LENGTH, LARGE[: 4 << 20])
+        assert (response.status, response.closes) == (503, True)
+        assert error(response)["code"] == "server_is_overloaded"
+        assert "proxy.max_total_body_bytes" in error(response)["message"]
+        assert (await served.ask()).status == 200, "a small body needs no room"
+
+        early.close()
+        await until(lambda: not served.router.bodies.used)
+        body = b'{"model":"tiny","prompt":"%b"}' % LARGE[: 6 << 20]
+        assert (await served.ask(post(body))).status == 200
+        assert [request.body for request in replica.requests[1:]] == [body]
+
+
+async def test_replica_that_answers_before_it_has_read_a_large_body(plane: MakePlane) -> None:
+    async def refuse(visit: Visit) -> None:
+        await visit.head()
+        await visit.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\n{}")
+        await visit.left()
+
+    async with serving_one(plane, first(refuse)) as (served, replica):
+        body = b'{"model":"tiny","prompt":"%b"}' % LARGE
+        response = await served.ask(post(body))
+        assert (response.status, response.body) == (413, b"{}")
+        assert (await served.ask(post(body))).status == 200
+        assert [request.body for request in replica.requests] == [body]
+
+
 async def test_large_body_that_was_only_announced(plane: MakePlane) -> None:
-    async with serving_one(plane, answer) as (served, _):
+    async with serving_one(plane, answer, max_body_bytes=8 << 20) as (served, _):
         for size in (len(LARGE), 10**17):
             client = await served.connect()
             client.send(head(f"Content-Length: {size}", "Expect: 100-continue"))

@@ -275,6 +275,32 @@ def test_no_form_holds_up_the_loop(running: Stage) -> None:
             assert status(answer) in (200, 400, 413, 431), (kind, name, answer)
 
 
+LARGEST = 64 * MIB - 4096
+
+
+def test_no_body_of_the_largest_size_holds_up_the_loop(running: Stage) -> None:
+    image = b'"messages":[{"content":"\xc3\xa9"},{"url":"data:image/png;base64,%b"}]'
+    image %= b"A" * (LARGEST - 100)
+    copied = b'"messages":["%b"]' % (b"\xc3\xa9" + b"A" * (LARGEST // 2))
+    named = b"--b\r\n" + NAMED + b"\r\n\r\ntiny\r\n"
+    file = named.replace(b'"model"', b'"file"; filename="a"')
+    sent = {
+        "image": request(b'{"model":"tiny",%b}' % image),
+        "image for a fallback": request(b'{%b,"model":"gone"}' % copied),
+        **{
+            f"form of {content!r}": request(
+                named + file.replace(b"tiny", content * (LARGEST // len(content))) + b"--b--\r\n",
+                FORM_PATHS[0],
+                kind=TYPES["usual"],
+            )
+            for content in (b"\0", b"\r\n--")
+        },
+    }
+    for name, whole in sent.items():
+        assert status(running.ask(whole)) == 200, name
+        running.check(name)
+
+
 def test_no_head_holds_up_the_loop(running: Stage) -> None:
     get = request(path="/v1/models", method="GET")
     many = [f"X-{number}: {'a' * 100}" for number in range(480)]

@@ -261,7 +261,7 @@ def test_limiter_knows_who_asks_for_what() -> None:
     assert (ask.identity, ask.permit.name, ask.path, ask.request_id) == (KEY, "tiny", CHAT, "id-1")
     assert ask.members == {"model": "tiny", "max_tokens": 5}
     assert playbook.flow.identity == KEY
-    assert playbook.flow.payload == ask.body
+    assert ask.prompt_bytes == len(playbook.flow.payload)
     assert playbook.router.last_request == {"tiny": 100.0}
 
 

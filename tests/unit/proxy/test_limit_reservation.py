@@ -45,7 +45,7 @@ def ask(
     document = {"model": "m"} | fields
     route = ModelRoute("m", 0, targets, limits=limits)
     return Ask(
-        key, Permit(route), CHAT, json.dumps(document).encode(), members=document, request_id="r"
+        key, Permit(route), CHAT, len(json.dumps(document)), members=document, request_id="r"
     )
 
 
@@ -196,7 +196,7 @@ def test_answer_by_its_bound():
     for fields, tokens in (({"max_tokens": 30}, 30), ({"max_completion_tokens": 9, "n": 2}, 18)):
         request = ask(**fields)
         before = held(limits.reserve(request, 0.0))
-        prompt = -(-len(request.body) // 4)
+        prompt = -(-request.prompt_bytes // 4)
         assert dict(before.headers)["x-ratelimit-remaining-tokens"] == str(1000 - prompt - tokens)
         before.observe(200, JSON)
         before.settle(502, 0.0)

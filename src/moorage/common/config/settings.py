@@ -459,8 +459,12 @@ class ProxySettings(DialOutSettings, SshSettings, Section):
     metering: bool = True
     """Whether to count the requests and tokens of each key and model, and report them to the
     manager."""
-    max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
-    """Maximum size of a request body."""
+    max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 1024 * 1024
+    """Maximum size of a request body: audio files, and chats with images, need tens of MiB."""
+    max_total_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024 * 1024
+    """Maximum total size of the request bodies above 64 KiB that a process of the proxy keeps in
+    memory. A body is kept until its response starts, so that another replica can get it. Requests
+    beyond the limit get 503."""
     max_hold_s: Annotated[float, Field(ge=0)] = 300
     """How long a request is held while its model is loaded or woken. After that, the response is
     503."""

@@ -67,6 +67,7 @@ SHARED = frozenset(
         "proxy.max_hold_s",
         "proxy.max_held_requests",
         "proxy.max_held_bytes",
+        "proxy.max_total_body_bytes",
         "proxy.connect_timeout_s",
         "proxy.read_idle_timeout_s",
         "proxy.ssh_login_timeout_s",

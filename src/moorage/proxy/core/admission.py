@@ -37,6 +37,8 @@ from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.request_body import (
     WHOLE_BYTES,
     LargeBody,
+    LargeForm,
+    LargeReader,
     json_type,
     parse,
     read_form,
@@ -301,16 +303,18 @@ def _admit_realtime(
     return BodyRequired(path, key, project, method=method, upgrades=True, model=names[0])
 
 
-def large_body(head: BodyRequired, body: bytes) -> LargeBody | None:
+def large_body(head: BodyRequired, body: bytes) -> LargeReader | None:
     """A reader for a large body; None if the body can be read at once or is not read at all."""
     if len(body) <= WHOLE_BYTES:
         return None
     api = APIS.get(head.path)
-    return None if head.model or api is None or api.in_form else LargeBody(body)
+    if head.model or api is None:
+        return None
+    return LargeForm(body, head.content_type) if api.in_form else LargeBody(body)
 
 
 def admit_body(
-    head: BodyRequired, body: bytes, table: IndexedTable, large: LargeBody | None = None
+    head: BodyRequired, body: bytes, table: IndexedTable, large: LargeReader | None = None
 ) -> ErrorResponse | Forward:
     """Find the model named in ``body``, if the caller may use it. The body is neither changed nor
     kept. ``large``: the reader that has already read the body."""
@@ -318,10 +322,10 @@ def admit_body(
     more: bytes | None = None
     if head.model:
         document = {"model": head.model}
-    elif APIS[head.path].in_form:
-        document = read_form(body, head.content_type)
     elif large is not None:
         document = large.document(names_another=head.path == RESPONSES)
+    elif APIS[head.path].in_form:
+        document = read_form(body, head.content_type)
     else:
         if IS_COMPILED and head.path != RESPONSES:
             document = some_members(body)

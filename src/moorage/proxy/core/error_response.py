@@ -168,8 +168,13 @@ def too_intricate() -> ErrorResponse:
 
 
 def unsupported_encoding(encoding: str) -> ErrorResponse:
-    message = f"Content-Encoding {_shorten(encoding)!r} is not supported. Send uncompressed JSON."
-    return ErrorResponse(415, INVALID, "unsupported_content_encoding", message)
+    message = (
+        f"Content-Encoding {_shorten(encoding)!r} is not supported. Allowed: identity. Send the "
+        "body uncompressed."
+    )
+    # RFC 9110 §12.5.3: in this response, the header lists the codings that requests may have.
+    headers = {"Accept-Encoding": "identity"}
+    return ErrorResponse(415, INVALID, "unsupported_content_encoding", message, headers=headers)
 
 
 def body_timeout(seconds: float) -> ErrorResponse:
@@ -288,6 +293,18 @@ def too_many_held(name: str, expected_s: int) -> ErrorResponse:
         f"The model {name!r} has no ready replica, and the number of waiting requests has reached "
         "this proxy's limit (proxy.max_held_requests, proxy.max_held_bytes). Retry later.",
         headers={"Retry-After": str(expected_s or LOADING_RETRY_S)},
+    )
+
+
+def no_body_memory() -> ErrorResponse:
+    return ErrorResponse(
+        503,
+        UNAVAILABLE,
+        "server_is_overloaded",
+        "The bodies of the requests at this proxy have reached their total limit "
+        "(proxy.max_total_body_bytes). Retry later.",
+        headers={"Retry-After": str(LOADING_RETRY_S)},
+        close=True,
     )
 
 

@@ -53,7 +53,7 @@ from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limits.limiter import Ask, Observer, RequestReservation
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT, with_priority
-from moorage.proxy.core.request_body import LargeBody
+from moorage.proxy.core.request_body import LargeReader
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import (
     BUSY,
@@ -93,6 +93,7 @@ class RequestFlow:
     __slots__ = (
         "_attempts",
         "_clock_offset_s",
+        "_kept_bytes",
         "_request",
         "_reservation",
         "_router",
@@ -133,6 +134,7 @@ class RequestFlow:
         self.path = ""
         self._request: ForwardedRequest | None = None
         self._reservation: RequestReservation | None = None
+        self._kept_bytes = 0  # of a large body, in the memory for bodies
 
         # time that the proxy itself waited, for the body and for replicas
         self._waits_since = now
@@ -243,13 +245,28 @@ class RequestFlow:
             raise IllegalEvent("refuse", self.state)
         return self._answer(error, now)
 
-    def large(self, body: bytes) -> LargeBody | None:
+    def keep(self, size: int) -> ErrorResponse | None:
+        """Keep a large body, of which ``size`` bytes have arrived by now, until the response
+        starts. Returns the error if the proxy has no room for it."""
+        bodies = self._router.bodies
+        if not bodies.take(size - self._kept_bytes):
+            return error_response.no_body_memory()
+
+        self._kept_bytes = size
+        return None
+
+    def _forget_body(self) -> None:
+        if self._kept_bytes:
+            self._router.bodies.give_back(self._kept_bytes)
+            self._kept_bytes = 0
+
+    def large(self, body: bytes) -> LargeReader | None:
         """Return a reader for a complete body that must be read in slices before ``body`` is
         called. None means that slices are not needed."""
         assert self.admitted is not None
         return large_body(self.admitted, body)
 
-    def body(self, body: bytes, now: float, large: LargeBody | None = None) -> Command:
+    def body(self, body: bytes, now: float, large: LargeReader | None = None) -> Command:
         """The body is complete. A large one has already been read by ``large``."""
         if self.state != READING:
             raise IllegalEvent("body", self.state)
@@ -270,7 +287,7 @@ class RequestFlow:
             admitted.key,
             permit,
             path=forward.path,
-            body=body,
+            prompt_bytes=len(body) if large is None else large.prompt_bytes,
             members=forward.members,
             request_id=self.request_id,
             repeats=stored is not None and stored.repeats,
@@ -283,6 +300,7 @@ class RequestFlow:
         self.path = forward.path
         self.model = permit.endpoint
         request = ForwardedRequest(admitted, forward, body, stored)
+        request.measure(ask.prompt_bytes)
         self._request = request
         if request.home is None:
             target = self._router.pick_of(permit.route, (), now, request.affinity)
@@ -412,7 +430,7 @@ class RequestFlow:
                     self.identity,
                     permit,
                     path=forward.path,
-                    body=hop.body,
+                    prompt_bytes=request.prompt_bytes,
                     members=forward.members,
                     request_id=self.request_id,
                 )
@@ -524,6 +542,7 @@ class RequestFlow:
         self._status = status
         self.payload = b""
         request.release()
+        self._forget_body()
         overhead_s = self._sent_at - self._started_at - self._waited_s
         router.metrics.record_first_byte(now - self._started_at, overhead_s)
         observe: Observer | None = None
@@ -717,6 +736,7 @@ class RequestFlow:
             self._router.waiting.remove(self)
 
         self.state = ENDED
+        self._forget_body()
         target = self.target
         self._release()
         self._settle(status, now, "" if target is None else target.session_id)

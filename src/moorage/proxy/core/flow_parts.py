@@ -22,7 +22,7 @@ class ForwardedRequest:
     the only replica that has this response, if it already exists. ``chain``: the remaining
     fallbacks. ``served_by``: the model of the fallback that has the request, empty if none has.
     ``affinity``: the key by which its replica is picked. ``shows_progress``: whether the client
-    reads comments while it waits.
+    reads comments while it waits. ``prompt_bytes``: size of the part of the body that is text.
     """
 
     __slots__ = (
@@ -30,6 +30,7 @@ class ForwardedRequest:
         "body",
         "chain",
         "home",
+        "prompt_bytes",
         "route_name",
         "served_by",
         "shows_progress",
@@ -42,6 +43,7 @@ class ForwardedRequest:
         permit = forward.permit
         self.route_name = permit.name
         self.body = body
+        self.prompt_bytes = len(body)
         self.stored = stored
         self.home = None if stored is None else forward.home
         self.served_by = ""
@@ -54,6 +56,10 @@ class ForwardedRequest:
         if permit.prefix_affinity or head.session:
             session = head.session
             self.affinity = key_of(session, forward.members if session else forward.document)
+
+    def measure(self, prompt_bytes: int) -> None:
+        """Record the size of the text in the body."""
+        self.prompt_bytes = prompt_bytes
 
     def fall_back(self, hop: Hop) -> None:
         """Direct the request to a fallback."""

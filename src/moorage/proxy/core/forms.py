@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from email.message import Message
 
 _MAX_FIELDS = 64
@@ -12,23 +12,25 @@ _MAX_VALUE = 4096
 _MAX_HEAD = 4096
 _MAX_LINES = 16
 _MAX_PARAMETERS = 16
+# Searched at a time, within ten milliseconds for any content.
+_SLICE_BYTES = 2 << 20
 
 
 def text_fields(body: bytes, content_type: str) -> list[tuple[str, str]]:
     """Names and values of fields of up to 4 KiB that are not files. Raises ``ValueError``."""
-    return [
-        (name, body[begin:end].decode()) for name, begin, end in _text_spans(body, content_type)
-    ]
+    spans = filter(None, text_spans(body, content_type))
+    return [(name, body[begin:end].decode()) for name, begin, end in spans]
 
 
 def field_span(body: bytes, content_type: str, name: str) -> tuple[int, int]:
     """The span of the value of a field found by ``text_fields``."""
-    return next(
-        (begin, end) for found, begin, end in _text_spans(body, content_type) if found == name
-    )
+    spans = filter(None, text_spans(body, content_type))
+    return next((begin, end) for found, begin, end in spans if found == name)
 
 
-def _text_spans(body: bytes, content_type: str) -> Iterator[tuple[str, int, int]]:
+def text_spans(body: bytes, content_type: str) -> Iterator[tuple[str, int, int] | None]:
+    """Names and spans of these fields. Between two, None comes as often as the search through a
+    large body should let others have their turn."""
     boundary = _parameter("Content-Type", content_type, "boundary")
     if not boundary or not content_type.lower().startswith("multipart/form-data"):
         raise ValueError("Content-Type must be multipart/form-data with a boundary")
@@ -39,8 +41,8 @@ def _text_spans(body: bytes, content_type: str) -> Iterator[tuple[str, int, int]
 
     at = len(delimiter) + 2
     for _ in range(_MAX_FIELDS):
-        begin = body.find(b"\r\n\r\n", at)
-        end = body.find(b"\r\n" + delimiter, at)
+        begin = yield from _find(body, b"\r\n\r\n", at)
+        end = yield from _find(body, b"\r\n" + delimiter, at)
         if not at <= begin < end:
             raise ValueError("a part of the form is malformed")
         if begin - at > _MAX_HEAD:
@@ -59,6 +61,19 @@ def _text_spans(body: bytes, content_type: str) -> Iterator[tuple[str, int, int]
         at += 2
 
     raise ValueError(f"the form has more than {_MAX_FIELDS} parts")
+
+
+def _find(body: bytes, wanted: bytes, at: int) -> Generator[None, None, int]:
+    """``body.find``, with a pause after each slice."""
+    while at < len(body):
+        found = body.find(wanted, at, at + _SLICE_BYTES + len(wanted) - 1)
+        if found >= 0:
+            return found
+
+        at += _SLICE_BYTES
+        yield None
+
+    return -1
 
 
 def _disposition(head: bytes) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from moorage.common.link.messages import KeyGrant
+from moorage.proxy.core.body_model import spliced
 
 DEFAULT: Final = 10
 PRIORITIZED_PATHS: Final = ("/v1/chat/completions", "/v1/completions")
@@ -27,4 +28,4 @@ def with_priority(body: bytes, priority: int) -> bytes:
     two. vLLM uses the last one, like every reader based on Python's json.
     """
     end = body.rindex(b"}")
-    return b'%b,"priority":%d%b' % (body[:end], DEFAULT - priority, body[end:])
+    return spliced(body, end, end, b',"priority":%d' % (DEFAULT - priority))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from bisect import bisect_right
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from typing import Final
 
 from moorage.proxy.core import error_response
+from moorage.proxy.core.body_model import count_characters, end_of_characters
 from moorage.proxy.core.body_reader import BodyReader, TooIntricate
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.forms import text_fields
+from moorage.proxy.core.forms import text_fields, text_spans
 from moorage.proxy.core.json_scan import scan
 from moorage.proxy.core.member_scan import read_members
 
@@ -61,18 +65,38 @@ _STEPS_IN_SLICE = 200
 _MOST_STEPS: Final = 200_000
 
 
+# Images, audio and files within JSON are base64. Text has no words of this length.
+_MEDIA: Final = re.compile(rb"[A-Za-z0-9+/=_-]{4096,}+")
+
+
 class LargeBody:
-    """A JSON body that is read one slice at a time, so that other requests get their turns."""
+    """A JSON body that is read one slice at a time, so that other requests get their turns.
+
+    ``prompt_bytes``: the size of the body without media, nearly.
+    """
 
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._at = 0
         self._reader = BodyReader(_ASKED, _MOST_STEPS)
         self._error: ErrorResponse | None = None
+        self.prompt_bytes = len(body)
+
+        # before each piece; a byte order mark is none
+        self._characters = [-1 if body.startswith(BOM_UTF8) else 0]
 
     @property
     def model_span(self) -> tuple[int, int]:
-        return self._reader.model_span
+        """The position of the model's name, in bytes of UTF-8."""
+        begin, end = self._reader.model_span
+        at = self._position_of(begin)
+        return at, end_of_characters(self._body, at, end - begin)
+
+    def _position_of(self, character: int) -> int:
+        piece = bisect_right(self._characters, character) - 1
+        return end_of_characters(
+            self._body, piece * _PIECE_BYTES, character - self._characters[piece]
+        )
 
     def read_on(self) -> bool:
         """Read one slice. Returns whether there are more."""
@@ -83,7 +107,10 @@ class LargeBody:
         least_steps = reader.steps_left - _STEPS_IN_SLICE
         try:
             while at < end and reader.steps_left > least_steps:
-                reader.feed(body[at : at + _PIECE_BYTES])
+                piece = body[at : at + _PIECE_BYTES]
+                reader.feed(piece)
+                self.prompt_bytes -= sum(len(found) for found in _MEDIA.findall(piece))
+                self._characters.append(self._characters[-1] + count_characters(piece))
                 at += _PIECE_BYTES
 
             self._at = at
@@ -107,6 +134,46 @@ class LargeBody:
             return error_response.not_an_object(_TYPES.get(reader.begin, "a number"))
         repeated = reader.repeated & (_ONCE if names_another else _MODEL)
         return error_response.ambiguous_model() if repeated else reader.members
+
+
+class LargeForm:
+    """A form that is read a slice at a time.
+
+    ``prompt_bytes``: the size of its text fields. ``model_span``: the position of the model's name.
+    """
+
+    def __init__(self, body: bytes, content_type: str) -> None:
+        self._body = body
+        self._spans = text_spans(body, content_type)
+        self._fields: list[tuple[str, str]] = []
+        self._error: ErrorResponse | None = None
+        self.prompt_bytes = 0
+        self.model_span = (0, 0)
+
+    def read_on(self) -> bool:
+        """Read one slice. Returns whether there are more."""
+        body = self._body
+        try:
+            for span in self._spans:
+                if span is None:
+                    return True
+
+                name, begin, end = span
+                self._fields.append((name, body[begin:end].decode()))
+                self.prompt_bytes += end - begin
+                if name == "model":
+                    self.model_span = begin, end
+        except ValueError as error:
+            self._error = error_response.malformed_form(str(error))
+
+        return False
+
+    def document(self, *, names_another: bool = False) -> ErrorResponse | Mapping[str, object]:
+        """The result of ``read_form``."""
+        return self._error or _form_members(self._fields)
+
+
+LargeReader = LargeBody | LargeForm
 
 
 def some_members(body: bytes) -> Mapping[str, object] | None:
@@ -150,6 +217,10 @@ def read_form(body: bytes, content_type: str) -> ErrorResponse | Mapping[str, ob
         fields = text_fields(body, content_type)
     except ValueError as error:
         return error_response.malformed_form(str(error))
+    return _form_members(fields)
+
+
+def _form_members(fields: list[tuple[str, str]]) -> ErrorResponse | Mapping[str, object]:
     document: dict[str, object] = dict(fields)
     if sum(name == "model" for name, _ in fields) > 1:
         return error_response.ambiguous_model()

@@ -22,6 +22,7 @@ from moorage.proxy.core.answering import COUNTED, FAILED, Answering
 from moorage.proxy.core.apis import split_project
 from moorage.proxy.core.app_traffic import AppTraffic
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
+from moorage.proxy.core.body_memory import BodyMemory
 from moorage.proxy.core.canary import share
 from moorage.proxy.core.engine_room import EngineRoom
 from moorage.proxy.core.error_response import (
@@ -35,7 +36,7 @@ from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.health import HEALTH
 from moorage.proxy.core.limits.limiter import Ask, Limiter, RequestReservation, Unlimited
 from moorage.proxy.core.metrics import NO_MODEL, ProxyMetrics
-from moorage.proxy.core.request_body import LargeBody
+from moorage.proxy.core.request_body import LargeReader
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.result_news import ANSWERED, GONE, ResultNews
 from moorage.proxy.core.result_news import FAILED as FAILED_THERE
@@ -87,6 +88,7 @@ class RequestRouter:
         self.cors = Cors(settings.cors_origins)
         self._is_draining = False
         self.waiting = WaitingRoom(settings.max_held_requests, settings.max_held_bytes)
+        self.bodies = BodyMemory(settings.max_total_body_bytes)
         self.apps = AppTraffic()
         self.last_request: dict[str, float] = {}
         self._policy = AdmissionPolicy(
@@ -216,7 +218,7 @@ class RequestRouter:
         return stale_credentials(self.credentials.age_s(now))
 
     def admit_body(
-        self, head: BodyRequired, body: bytes, now: float, large: LargeBody | None = None
+        self, head: BodyRequired, body: bytes, now: float, large: LargeReader | None = None
     ) -> ErrorResponse | Forward:
         table = self.table
         if table is None:

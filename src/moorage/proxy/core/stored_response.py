@@ -18,6 +18,7 @@ from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core.admission import BodyRequired, Forward
 from moorage.proxy.core.apis import RESPONSES
+from moorage.proxy.core.body_model import spliced
 from moorage.proxy.core.limits.limiter import Observer
 from moorage.proxy.core.response_homes import Home, ResponseHomes, ResponseReader, owner_of
 from moorage.proxy.core.routes import IndexedTable
@@ -87,7 +88,7 @@ class StoredResponse:
         if len(name) > _LONGEST:
             return body
         end = body.rindex(b"}")
-        return b'%b,"request_id":"%b"%b' % (body[:end], name.encode(), body[end:])
+        return spliced(body, end, end, b',"request_id":"%b"' % name.encode())
 
     def reader(
         self,

@@ -19,7 +19,7 @@ from moorage.proxy.core.commands import Break, Command, Send, WaitForReplica
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.flow_states import ENDED
-from moorage.proxy.core.request_body import LargeBody
+from moorage.proxy.core.request_body import LargeReader
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
 
@@ -107,7 +107,7 @@ class TracedFlow(RequestFlow):
     def refuse(self, error: ErrorResponse, now: float) -> Command:
         return self._note(super().refuse(error, now), now)
 
-    def body(self, body: bytes, now: float, large: LargeBody | None = None) -> Command:
+    def body(self, body: bytes, now: float, large: LargeReader | None = None) -> Command:
         return self._note(super().body(body, now, large), now)
 
     def timer(self, now: float) -> Command:

@@ -23,18 +23,19 @@ class Ask:
     """A request that is about to be forwarded.
 
     ``identity``: the key with its user and project; None if the proxy requires no keys.
-    ``members``: the members of ``body`` that are read from all requests. ``repeats``: the answer
-    repeats tokens that have already been counted.
+    ``prompt_bytes``: the size of its body without media. ``members``: the members of its body that
+    are read from all requests. ``repeats``: the answer repeats tokens that have already been
+    counted.
     """
 
-    __slots__ = ("body", "identity", "members", "path", "permit", "repeats", "request_id")
+    __slots__ = ("identity", "members", "path", "permit", "prompt_bytes", "repeats", "request_id")
 
     def __init__(
         self,
         identity: KeyGrant | None,
         permit: Permit,
         path: str,
-        body: bytes,
+        prompt_bytes: int,
         *,
         members: Mapping[str, object],
         request_id: str,
@@ -43,7 +44,7 @@ class Ask:
         self.identity = identity
         self.permit = permit
         self.path = path
-        self.body = body
+        self.prompt_bytes = prompt_bytes
         self.members = members
         self.request_id = request_id
         self.repeats = repeats

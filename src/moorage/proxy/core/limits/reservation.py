@@ -91,7 +91,7 @@ class RequestLimiter:
         held = RunningReservation(self, ask, priority, now=now, prioritizes=prioritizes)
         if subjects:
             answer = max_tokens(ask.members) if ask.path.endswith(_GENERATING) else 0
-            tokens = estimate_tokens(len(ask.body), answer, _positive(ask.members, "n") or 1)
+            tokens = estimate_tokens(ask.prompt_bytes, answer, _positive(ask.members, "n") or 1)
             outcome = self._ledger.reserve(subjects, tokens, now, held.prompt)
             for subject in subjects:
                 self.active[subject.name] = subject
@@ -180,7 +180,7 @@ class RunningReservation:
         self.priority = priority
         self.prioritizes = prioritizes
         self.headers: Sequence[tuple[str, str]] = ()
-        self.prompt = estimate_tokens(len(ask.body), 0)  # tokens of the prompt, estimated
+        self.prompt = estimate_tokens(ask.prompt_bytes, 0)  # tokens of the prompt, estimated
         self.repeats = ask.repeats  # the answer repeats tokens that have already been counted
         self._reservation: LedgerReservation | None = None
         self._meter: TokenMeter | PackedMeter | SessionMeter | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from io import BytesIO
 from typing import TYPE_CHECKING, Final, cast
 
 from moorage.common.aio.sockets import keep_alive, limit_unread
@@ -11,7 +12,7 @@ from moorage.proxy.core.commands import READ_BODY, Command
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.headers import valid_request_id
-from moorage.proxy.core.request_body import WHOLE_BYTES, LargeBody
+from moorage.proxy.core.request_body import WHOLE_BYTES, LargeReader
 from moorage.proxy.core.traced_flow import begin_flow
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.exchange import Exchange
@@ -70,7 +71,7 @@ class ClientConnection:
         self._is_head_timed = True
         self._is_advancing = False
         self._is_reading_paused = False
-        self._body: list[bytes] = []
+        self._body: BytesIO | None = None  # its received part
         self._decoder: ChunkDecoder | None = None
 
         # length of the rest of the body, or _UNKNOWN
@@ -376,31 +377,48 @@ class ClientConnection:
             self._refuse(error_response.body_too_large(self._plane.max_body))
             return
 
-        self._body.append(data)
+        if ended and self._body is None:
+            self._complete(data, self._plane.monotonic())
+            return
+
+        flow = self._exchange.flow
+        assert flow is not None
+        if self._received > WHOLE_BYTES and (error := flow.keep(self._received)) is not None:
+            self._refuse(error)
+            return
+
+        if self._body is None:
+            self._body = BytesIO()
+
+        self._body.write(data)
         if ended:
-            body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-            self._complete(body, self._plane.monotonic())
+            self._complete(self._body.getvalue(), self._plane.monotonic())
         else:
             self.deadline += size / self._plane.timeouts.body_bytes_per_s
 
     def _complete(self, body: bytes, now: float) -> None:
         self._left = 0
         self._decoder = None
-        if self._body:
-            self._body = []
-
+        self._body = None
         self._mode = _RESPONSE
         self.deadline = _NEVER
         flow = self._exchange.flow
         assert flow is not None
-        large = flow.large(body) if len(body) > WHOLE_BYTES else None
+        large: LargeReader | None = None
+        if len(body) > WHOLE_BYTES:
+            if (error := flow.keep(len(body))) is not None:
+                self._exchange.do(flow.refuse(error, now))
+                return
+
+            large = flow.large(body)
+
         if large is None:
             self._exchange.do(flow.body(body, now))
         else:
             self._mode = _READING
             self._read_in_turns(flow, large, body)
 
-    def _read_in_turns(self, flow: RequestFlow, large: LargeBody, body: bytes) -> None:
+    def _read_in_turns(self, flow: RequestFlow, large: LargeReader, body: bytes) -> None:
         def read_on() -> bool:
             return self._exchange.flow is flow and large.read_on()
 
@@ -451,7 +469,7 @@ class ClientConnection:
     def _respond_early(self, command: Command) -> None:
         """Respond before the body has arrived."""
         self._decoder = None
-        self._body = []
+        self._body = None
         if not 0 <= self._left <= _SMALL_BODY:
             self._exchange.close_after_response()
         self._exchange.do(command)

@@ -22,6 +22,8 @@ from moorage.proxy.planes.asyncio.heads import (
 )
 from moorage.proxy.planes.providers import Providers, pool_address
 
+# Bytes of a body that are given to the socket at a time.
+_SENT_AT_ONCE: Final = 262_144
 # The most interim responses (1xx) before a response.
 _MAX_INTERIM = 16
 _BEGIN: Final = b"HTTP/"
@@ -70,6 +72,10 @@ class UpstreamConnection:
         self._is_paused = False
         self.silent_ticks = 0
 
+        # the rest of a large body, and whether the replica reads too slowly for it
+        self._unsent: memoryview | None = None
+        self._is_slow = False
+
     def send(self, requester: Requester, head: bytes, body: bytes) -> None:
         """Send a request. ``requester`` receives the response."""
         assert self.transport is not None
@@ -77,14 +83,27 @@ class UpstreamConnection:
         self._mode = _HEAD
         self._interim = 0
         self.silent_ticks = 0
+
         if len(body) < 65_536:
             self.transport.write(head + body)
-        else:
+        elif len(body) <= _SENT_AT_ONCE:
             self.transport.writelines((head, body))
+        else:
+            self.transport.write(head)
+            self._unsent = memoryview(body)
+            self._send_on()
+
+    def _send_on(self) -> None:
+        """Send the rest of the body as fast as the replica reads it."""
+        while (unsent := self._unsent) is not None and not self._is_slow:
+            assert self.transport is not None
+            self._unsent = unsent[_SENT_AT_ONCE:] if len(unsent) > _SENT_AT_ONCE else None
+            self.transport.write(unsent[:_SENT_AT_ONCE])
 
     def close(self) -> None:
         """Close the connection immediately, without notifying the receiver."""
         self._requester = None
+        self._unsent = None
         if self.transport is not None:
             self.transport.abort()
 
@@ -122,6 +141,7 @@ class UpstreamConnection:
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.forget(self)
         self.transport = None
+        self._unsent = None
         if self._requester is None:
             return
 
@@ -136,11 +156,12 @@ class UpstreamConnection:
         """Handle the end of input; asyncio closes the connection."""
 
     def pause_writing(self) -> None:
-        """Do nothing if the replica reads slowly: the whole request is buffered, and nothing
-        follows it."""
+        self._is_slow = True
 
     def resume_writing(self) -> None:
-        pass
+        self._is_slow = False
+        if self.transport is not None:
+            self._send_on()
 
     def data_received(self, data: bytes) -> None:
         self.silent_ticks = 0
@@ -260,7 +281,7 @@ class UpstreamConnection:
             transport = self.transport
             if transport is None:
                 pass
-            elif not head.keeps_alive or transport.get_write_buffer_size():
+            elif not head.keeps_alive or self._is_sending(transport):
                 # Otherwise, the replica would mistake the rest of this request for the next one.
                 transport.abort()
             else:
@@ -268,6 +289,9 @@ class UpstreamConnection:
                 self._pool.put(self)
 
         requester.response(head, self._length, piece, ended)
+
+    def _is_sending(self, transport: asyncio.Transport) -> bool:
+        return self._unsent is not None or transport.get_write_buffer_size() > 0
 
     def _fail(self, failure: Failure, detail: str) -> None:
         requester = self._requester

@@ -7,6 +7,7 @@ import asyncio
 import socket
 import ssl
 from functools import partial
+from io import BytesIO
 
 import structlog
 from aiohttp import web
@@ -40,6 +41,7 @@ from moorage.proxy.core.commands import (
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST, RequestFlow, resume_held
 from moorage.proxy.core.flow_states import HELD
+from moorage.proxy.core.request_body import WHOLE_BYTES
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable
@@ -383,7 +385,7 @@ class SimplePlane:
 
     async def _read_body(self, context: RequestContext, flow: RequestFlow) -> Command:
         limit = self._settings.max_body_bytes
-        pieces = []
+        received = BytesIO()
         size = 0
         await context.send_continue()
         error: ErrorResponse | None = None
@@ -396,7 +398,10 @@ class SimplePlane:
                     error = error_response.body_too_large(limit)
                     break
 
-                pieces.append(piece)
+                if size > WHOLE_BYTES and (error := flow.keep(size)) is not None:
+                    break
+
+                received.write(piece)
         except TimeoutError:
             error = error_response.body_timeout(self._limits.body_s)
         except web.RequestPayloadError:
@@ -405,7 +410,7 @@ class SimplePlane:
         if error is not None:
             return flow.refuse(error, self._clock.monotonic())
 
-        body = b"".join(pieces)
+        body = received.getvalue()
         if (large := flow.large(body)) is not None:
             await self._turns.finish(large.read_on)
 
