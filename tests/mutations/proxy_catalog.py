@@ -9,6 +9,7 @@ PLANES = "tests/conformance/planes"
 HOMES = "tests/unit/proxy/test_response_homes.py"
 STORED = ("tests/unit/proxy/test_stored_response.py",)
 MEMO = ("tests/unit/proxy/test_head_memo.py",)
+NAMES = ("tests/unit/proxy/test_model_names.py",)
 BODIES = ("tests/unit/proxy/test_body_memory.py",)
 PLAYBOOKS = ("tests/unit/proxy/test_flow.py",)
 
@@ -66,6 +67,41 @@ MUTATIONS = (
         'date = b"" if head.has_date else plane.date_line(now)',
         'date = b""',
         _tests("test_response_framing", "dated"),
+    ),
+    Mutation(
+        "an alias opens a model to everybody",
+        "proxy/core/admission.py",
+        "    if route is None or not may_ask(caller, route):\n        known =",
+        "    if route is None:\n        known =",
+        NAMES,
+    ),
+    Mutation(
+        "an engine gets the alias",
+        "proxy/core/admission.py",
+        "if is_default or permit.name != name:",
+        "if is_default:",
+        NAMES,
+    ),
+    Mutation(
+        "an alias hides the model that has its name",
+        "proxy/core/model_names.py",
+        "        route = table.model(name)\n        if route is None and (",
+        "        route = table.model(name)\n        if (",
+        NAMES,
+    ),
+    Mutation(
+        "an Authorization without a key hides X-Api-Key",
+        "proxy/core/admission.py",
+        'or headers.get("X-Api-Key", "").strip()',
+        'or ("" if "Authorization" in headers else headers.get("X-Api-Key", "").strip())',
+        ("tests/unit/proxy/test_admission.py",),
+    ),
+    Mutation(
+        "the error about a key shows it",
+        "proxy/core/error_response.py",
+        'message = f"No API key was provided{problem}.',
+        'message = f"No API key was provided{problem or authorization}{authorization}.',
+        ("tests/unit/proxy/test_admission.py",),
     ),
     Mutation(
         "a body counts against the memory for bodies after its end",

@@ -24,6 +24,17 @@ async def test_model_behind_four_megabytes(plane: MakePlane, framing: str) -> No
         assert [request.body == LATE for request in replica.requests] == [True, True]
 
 
+async def test_model_by_another_name(plane: MakePlane) -> None:
+    names = {"default_model": "tiny", "model_aliases": {"gpt-4o-mini": "tiny"}}
+    async with serving_one(plane, answer, **names) as (served, replica):
+        client = await served.connect()
+        for sent in (b'{"a":1,"model":"gpt-4o-mini"}', b'{"a":1}', b'{"a":1,"model":"tiny"}'):
+            assert (await client.ask(post(sent))).status == 200
+
+        got = [json.loads(request.body) for request in replica.requests]
+        assert got == [{"a": 1, "model": "tiny"}] * 3
+
+
 async def test_recording_of_60_megabytes(plane: MakePlane) -> None:
     named = b'--b\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n'
     file = named % (b"file", b'; filename="a.wav"', bytes(range(256)) * (60 * MIB // 256))

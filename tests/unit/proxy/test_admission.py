@@ -87,9 +87,15 @@ def test_forwarded_paths_require_the_body(path):
 @pytest.mark.parametrize(
     ("call", "status", "code", "text"),
     [
-        ({"path": "/"}, 404, "unknown_url", "POST /v1/chat/completions"),
-        ({"path": "/v1/models/", "method": "GET"}, 404, "unknown_url", "GET /v1/models"),
-        ({"path": "/v1/chat/completions/"}, 404, "unknown_url", ""),
+        ({"path": "/"}, 404, "unknown_url", "GET /v1/models lists the models"),
+        ({"path": "/v1/models/", "method": "GET"}, 404, "unknown_url", "mean /v1/models?"),
+        ({"path": "/v1/chat/completions/"}, 404, "unknown_url", "mean /v1/chat/completions?"),
+        ({"path": "/v1/v1/messages"}, 404, "unknown_url", "mean /v1/messages?"),
+        ({"path": "/chat/completions"}, 404, "unknown_url", "clients ends in /v1, and"),
+        ({"path": "//v1//embeddings"}, 404, "unknown_url", "mean /v1/embeddings?"),
+        ({"path": "/v1/tokenize"}, 404, "unknown_url", "mean /tokenize?"),
+        ({"path": "/p/a/embeddings"}, 404, "unknown_url", "mean /p/a/v1/embeddings?"),
+        ({"path": "/v1/images/generations"}, 404, "unknown_url", "`capabilities`"),
         ({"path": "/v1/modelsx", "method": "GET"}, 404, "unknown_url", ""),
         ({"method": "GET"}, 405, "method_not_allowed", "Allowed: POST"),
         (
@@ -100,8 +106,8 @@ def test_forwarded_paths_require_the_body(path):
         ),
         ({"table": None}, 503, "no_routes_yet", "proxy.manager"),
         ({"authorization": ""}, 401, "invalid_api_key", "Authorization: Bearer"),
-        ({"authorization": "good"}, 401, "invalid_api_key", "Authorization: Bearer"),
-        ({"authorization": "Basic good"}, 401, "invalid_api_key", "Authorization: Bearer"),
+        ({"authorization": "good"}, 401, "invalid_api_key", "Authorization has no scheme"),
+        ({"authorization": "Basic good"}, 401, "invalid_api_key", "has another scheme"),
         ({"authorization": "Bearer "}, 401, "invalid_api_key", "Authorization: Bearer"),
         ({"authorization": "Bearer bad"}, 401, "invalid_api_key", "unknown, revoked or expired"),
         ({"authorization": "Bearer old"}, 401, "invalid_api_key", "expired"),
@@ -130,6 +136,30 @@ def test_error_responses_carry_headers_that_clients_act_on():
     assert head(size=1001).close
     assert head(content_encoding="gzip").headers == {"Accept-Encoding": "identity"}
     assert "proxy.max_body_bytes" in head(size=1001).message
+
+
+def test_an_unknown_url_is_answered_briefly():
+    assert len(head(path="/" + "a" * 1000).message) < 400
+
+
+@pytest.mark.parametrize("other", ["", "Bearer", "Bearer ", "Basic dTpw", "Negotiate x"])
+def test_a_key_counts_beside_an_authorization_without_one(other):
+    assert head(authorization=other, x_api_key="good") == BodyRequired(CHAT, grant("good"))
+    listed = head("GET", "/v1/models", authorization=other, x_api_key="good")
+    assert isinstance(listed, LocalResponse)
+    assert "first_id" in json.loads(listed.body), "X-Api-Key is Anthropic's"
+
+
+def test_a_bearer_key_counts_before_another_one():
+    assert head(x_api_key="bad") == BodyRequired(CHAT, grant("good"))
+    error = head(authorization="Bearer bad", x_api_key="good")
+    assert isinstance(error, ErrorResponse)
+    assert "good" not in error.message
+
+
+def test_no_error_shows_what_may_be_a_key():
+    assert "mg-secret" not in head(authorization="mg-secret").message
+    assert "mg-secret" not in head(authorization="Token mg-secret").message
 
 
 @pytest.mark.parametrize("secret", ["good", "soon"])

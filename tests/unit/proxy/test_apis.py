@@ -210,7 +210,8 @@ def test_models_of_a_project() -> None:
         ({"X-Api-Key": ""}, False),
         ({"X-Api-Key": "mine", "Authorization": "Bearer other"}, False),
         ({"X-Api-Key": "other", "Authorization": "Bearer mine"}, True),
-        ({"X-Api-Key": "mine", "Authorization": "Basic bWluZQ=="}, False),
+        ({"X-Api-Key": "mine", "Authorization": "Basic bWluZQ=="}, True),
+        ({"X-Api-Key": "mine", "Authorization": "Bearer "}, True),
     ],
 )
 def test_key_as_anthropics_clients_send_it(fields: dict[str, str], admitted: bool) -> None:

@@ -459,6 +459,11 @@ class ProxySettings(DialOutSettings, SshSettings, Section):
     metering: bool = True
     """Whether to count the requests and tokens of each key and model, and report them to the
     manager."""
+    default_model: str = ""
+    """Model for requests that name none. Empty: they get 400."""
+    model_aliases: dict[str, str] = {}
+    """Other names for models, such as ``{"gpt-4o-mini": "qwen"}``. A model that has the name itself
+    takes precedence."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 1024 * 1024
     """Maximum size of a request body: audio files, and chats with images, need tens of MiB."""
     max_total_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024 * 1024

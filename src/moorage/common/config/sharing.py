@@ -63,6 +63,8 @@ SHARED = frozenset(
         "proxy.plane",
         "proxy.workers",
         "proxy.drain_timeout_s",
+        "proxy.default_model",
+        "proxy.model_aliases",
         "proxy.max_body_bytes",
         "proxy.max_hold_s",
         "proxy.max_held_requests",

@@ -21,18 +21,20 @@ from moorage.proxy.core.apis import (
     MODELS,
     REALTIME,
     RESPONSES,
-    SERVED,
     engines_of,
     methods_of,
+    similar_path,
     speaks_anthropic,
     split_project,
     stored_id,
 )
+from moorage.proxy.core.body_model import Renamed, renamed, with_model_added
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.headers import key_in_protocols
+from moorage.proxy.core.headers import bearer_key, key_in_protocols
 from moorage.proxy.core.health import HEALTH, health_json
 from moorage.proxy.core.member_scan import IS_COMPILED
 from moorage.proxy.core.model_list import list_models, show_model
+from moorage.proxy.core.model_names import NO_NAMES, ModelNames
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.request_body import (
     WHOLE_BYTES,
@@ -61,6 +63,7 @@ class AdmissionPolicy:
     requires_key: bool
     max_body_bytes: int
     version: str = ""
+    names: ModelNames = NO_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +169,10 @@ class Forward:
     """Send the client's exact bytes to ``path`` at a replica of the model in ``permit``.
     ``members``: the body's members that are read from all requests. ``body``: set if there may be
     other members. ``home``: the only replica that has the stored response to which the request
-    refers. ``model_span``: the position of the model's name, if known (``body_model``)."""
+    refers. ``model_span``: the position of the model's name, if known (``body_model``).
+    ``renamed``: the body to send instead of the client's, if it named an alias or no model."""
 
-    __slots__ = ("_body", "home", "members", "model_span", "path", "permit")
+    __slots__ = ("_body", "home", "members", "model_span", "path", "permit", "renamed")
 
     def __init__(
         self,
@@ -186,6 +190,17 @@ class Forward:
         self.home = home
         self._body = body
         self.model_span = model_span
+        self.renamed: bytes | None = None
+
+    def at(self, home: Home) -> Forward:
+        """The same request for this replica only."""
+        self.home = home
+        return self
+
+    def rename(self, renamed: Renamed) -> None:
+        """Send another body."""
+        self.renamed = renamed.body
+        self.model_span = renamed.span
 
     @property
     def document(self) -> Mapping[str, object]:
@@ -222,10 +237,13 @@ def admit_head(
     ``headers`` must be case-insensitive. ``size`` is the announced body length in bytes, None if
     unknown. ``query``: the unparsed query string, without ``?``.
     """
+    whole = path
     project, path = split_project(path)
     allowed = methods_of(path)
     if not allowed:
-        return error_response.unknown_url(method, path, SERVED)
+        meant = similar_path(path)
+        prefix = whole.removesuffix(path)
+        return error_response.unknown_url(method, whole, f"{prefix}{meant}" if meant else "")
     if method not in allowed:
         return error_response.method_not_allowed(method, path, ", ".join(allowed))
     if table is None:
@@ -247,9 +265,8 @@ def admit_head(
 
     is_anthropic = speaks_anthropic(path, headers)
     if path.startswith(MODELS):
-        return _models(
-            path, query, table=table, caller=RequestCaller(key, project), is_anthropic=is_anthropic
-        )
+        caller = RequestCaller(key, project, policy.names)
+        return _models(path, query, table=table, caller=caller, is_anthropic=is_anthropic)
 
     if path == REALTIME:
         return _admit_realtime(
@@ -314,51 +331,90 @@ def large_body(head: BodyRequired, body: bytes) -> LargeReader | None:
 
 
 def admit_body(
-    head: BodyRequired, body: bytes, table: IndexedTable, large: LargeReader | None = None
+    head: BodyRequired,
+    body: bytes,
+    table: IndexedTable,
+    large: LargeReader | None = None,
+    *,
+    names: ModelNames = NO_NAMES,
 ) -> ErrorResponse | Forward:
     """Find the model named in ``body``, if the caller may use it. The body is neither changed nor
     kept. ``large``: the reader that has already read the body."""
-    document: ErrorResponse | Mapping[str, object] | None = None
-    more: bytes | None = None
-    if head.model:
-        document = {"model": head.model}
-    elif large is not None:
-        document = large.document(names_another=head.path == RESPONSES)
-    elif APIS[head.path].in_form:
-        document = read_form(body, head.content_type)
-    else:
-        if IS_COMPILED and head.path != RESPONSES:
-            document = some_members(body)
+    if head.upgrades:
+        names = NO_NAMES  # its messages may name the model, too
 
-        if document is None:
-            document = read_json(body, names_another=head.path == RESPONSES)
-        else:
-            more = body
+    document = _read(head, body, large)
+    more: bytes | None = None
+    if document is None:
+        document = read_json(body, names_another=head.path == RESPONSES)
+    elif large is None and not head.content_type and not head.upgrades:
+        more = body
 
     if isinstance(document, ErrorResponse):
         return document
 
     name = document.get("model")
+    is_default = name is None and names.default != ""
+    if is_default:
+        name = names.default
     if not isinstance(name, str) or not name:
         return error_response.invalid_model(json_type(name) if "model" in document else None)
 
     permit = head.permits.get(name)
     if permit is None or permit.version is not table.version:
-        found = _permit(head, name, table)
+        found = _permit(head, name, table, names, is_default=is_default)
         if isinstance(found, ErrorResponse):
             return found
 
         permit = found
 
     span = None if large is None else large.model_span
-    return Forward(permit, head.path, document, body=more, model_span=span)
+    forward = Forward(permit, head.path, document, body=more, model_span=span)
+    if is_default or permit.name != name:
+        changed = _renamed(head, body, document, forward)
+        if changed is None:
+            return error_response.model_not_settable()
+
+        forward.rename(changed)
+
+    return forward
 
 
-def _permit(head: BodyRequired, name: str, table: IndexedTable) -> ErrorResponse | Permit:
-    caller = RequestCaller(head.key, head.project)
-    route = table.model(name)
+def _read(
+    head: BodyRequired, body: bytes, large: LargeReader | None
+) -> ErrorResponse | Mapping[str, object] | None:
+    """The members of a request's body that are read from all requests. None: ``json`` decides."""
+    if head.upgrades:
+        return {"model": head.model}
+    if large is not None:
+        return large.document(names_another=head.path == RESPONSES)
+    if APIS[head.path].in_form:
+        return read_form(body, head.content_type)
+    return some_members(body) if IS_COMPILED and head.path != RESPONSES else None
+
+
+def _renamed(
+    head: BodyRequired, body: bytes, document: Mapping[str, object], forward: Forward
+) -> Renamed | None:
+    """The body with the name of the model in place of an alias or of none."""
+    kind = head.content_type
+    if "model" not in document:
+        return with_model_added(body, kind, forward.model)
+    return renamed(body, kind, forward.model, forward.model_span)
+
+
+def _permit(
+    head: BodyRequired, name: str, table: IndexedTable, names: ModelNames, *, is_default: bool
+) -> ErrorResponse | Permit:
+    caller = RequestCaller(head.key, head.project, names)
+    route = names.route(name, table)
     if route is None or not may_ask(caller, route):
-        return error_response.unknown_model(name, _visible(table, caller))
+        known = _visible(table, caller)
+        return (
+            error_response.no_default_model(known)
+            if is_default
+            else _not_found(name, table, caller)
+        )
     if error := missing_in_engine(head, route):
         return error
     if len(head.permits) >= MOST_PERMITS:
@@ -404,7 +460,7 @@ def follow(forward: Forward, response_id: str, home: Home | None) -> ErrorRespon
     if home is None:
         return error_response.unknown_previous(response_id)
     if _has(forward.route, home):
-        return Forward(forward.permit, forward.path, forward.members, home)
+        return forward.at(home)
     if home.model != forward.model:
         return error_response.previous_of_other_model(response_id, home.model)
     return error_response.previous_gone(response_id)
@@ -426,10 +482,12 @@ def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
 
 @dataclass(slots=True)
 class RequestCaller:
-    """The caller, and the project in the address; empty for the common address."""
+    """The caller, the project in the address, which is empty for the common address, and the names
+    of models that count."""
 
     key: KeyGrant | None
     project: str = ""
+    names: ModelNames = NO_NAMES
 
 
 def may_ask(caller: RequestCaller, route: ModelRoute) -> bool:
@@ -462,9 +520,19 @@ def may_go_on(head: BodyRequired, model: str, table: IndexedTable) -> bool:
 
 
 def _visible(table: IndexedTable, caller: RequestCaller) -> Iterator[str]:
+    names = caller.names
     return (
-        name for name in table.names() if (route := table.model(name)) and may_ask(caller, route)
+        name
+        for name in names.all(table)
+        if (route := names.route(name, table)) and may_ask(caller, route)
     )
+
+
+def _not_found(name: str, table: IndexedTable, caller: RequestCaller) -> ErrorResponse:
+    known = _visible(table, caller)
+    if name in caller.names.aliases and table.model(name) is None:
+        return error_response.dead_alias(name, known)
+    return error_response.unknown_model(name, known)
 
 
 def _find_key(
@@ -472,15 +540,15 @@ def _find_key(
 ) -> KeyGrant | ErrorResponse:
     """The key in Authorization, in X-Api-Key (Anthropic's clients), or among a WebSocket's
     protocols (OpenAI's clients in a browser)."""
-    scheme, _, secret = headers.get("Authorization", "").partition(" ")
-    secret = secret.strip() if scheme.lower() == "bearer" else ""
-    if not scheme:
-        secret = headers.get("X-Api-Key", "").strip() or key_in_protocols(
-            headers.get("Sec-WebSocket-Protocol", "")
-        )
-
+    secret = (
+        bearer_key(headers)
+        or headers.get("X-Api-Key", "").strip()
+        or key_in_protocols(headers.get("Sec-WebSocket-Protocol", ""))
+    )
     if not secret:
-        return error_response.invalid_key(given=False)
+        return error_response.invalid_key(
+            given=False, authorization=headers.get("Authorization", "")
+        )
 
     # Look up by digest, because the timing then reveals nothing about an almost correct secret.
     digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
@@ -490,15 +558,15 @@ def _find_key(
 def _models(
     path: str, query: str, table: IndexedTable, caller: RequestCaller, *, is_anthropic: bool
 ) -> LocalResponse | ErrorResponse:
+    names = caller.names
     if path == MODELS:
-        routes = filter(None, map(table.model, sorted(table.names())))
-        return LocalResponse(
-            list_models((r for r in routes if may_ask(caller, r)), query, is_anthropic)
-        )
+        routes = ((name, names.route(name, table)) for name in sorted(names.all(table)))
+        found = ((name, route) for name, route in routes if route and may_ask(caller, route))
+        return LocalResponse(list_models(found, query, is_anthropic))
 
     name = path[len(MODELS) + 1 :]
-    route = table.model(name)
+    route = names.route(name, table)
     if route is None or not may_ask(caller, route):
-        return error_response.unknown_model(name, _visible(table, caller))
+        return _not_found(name, table, caller)
 
-    return LocalResponse(show_model(route, is_anthropic))
+    return LocalResponse(show_model(name, route, is_anthropic))

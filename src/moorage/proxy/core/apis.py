@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from moorage.proxy.core.headers import bearer_key
 from moorage.proxy.core.health import HEALTH
 
 _ALL = frozenset({"vllm", "llamacpp"})
@@ -25,6 +26,7 @@ _STORED: Mapping[str, Mapping[str, frozenset[str]]] = {
 _STORED_PATH = re.compile(
     rf"{RESPONSES}/([A-Za-z0-9][A-Za-z0-9_.-]{{0,127}})(/cancel|/input_items|)"
 )
+_SLASHES = re.compile("/{2,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,6 @@ def split_project(path: str) -> tuple[str, str]:
     return (project, f"/{rest}") if project and slash else ("", path)
 
 
-SERVED = (
-    f"GET {MODELS}",
-    f"GET {REALTIME}",
-    *(f"POST {path}" for path in APIS),
-    *(f"{method} {RESPONSES}/ID{rest}" for rest, methods in _STORED.items() for method in methods),
-)
-
-
 def methods_of(path: str) -> Sequence[str]:
     """The methods of a path; empty if the path does not exist."""
     if path in APIS:
@@ -94,6 +88,17 @@ def methods_of(path: str) -> Sequence[str]:
         return ("GET", "HEAD")
     stored = _STORED_PATH.fullmatch(path)
     return tuple(_STORED[stored[2]]) if stored is not None else ()
+
+
+def similar_path(path: str) -> str:
+    """The path that was probably meant by an unknown one, because /v1 is missing or repeated, or a
+    slash is; empty if there is none."""
+    path = _SLASHES.sub("/", path).rstrip("/")
+    while path.startswith("/v1/v1/"):
+        path = path.removeprefix("/v1")
+
+    candidates = (path, f"/v1{path}", path.removeprefix("/v1"))
+    return next((candidate for candidate in candidates if methods_of(candidate)), "")
 
 
 def stored_id(path: str) -> str:
@@ -129,4 +134,4 @@ def speaks_anthropic(path: str, fields: Mapping[str, str]) -> bool:
     headers."""
     if path.startswith("/v1/messages") or "Anthropic-Version" in fields:
         return True
-    return path.startswith(MODELS) and "X-Api-Key" in fields and "Authorization" not in fields
+    return path.startswith(MODELS) and "X-Api-Key" in fields and not bearer_key(fields)

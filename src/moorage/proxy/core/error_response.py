@@ -69,12 +69,20 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 128 else text[:128] + "…"
 
 
-def unknown_url(method: str, path: str, served: Iterable[str]) -> ErrorResponse:
+def unknown_url(method: str, path: str, meant: str) -> ErrorResponse:
+    """The error for an unknown address. ``meant``: the path that was probably meant, empty if
+    unknown."""
+    hint = (
+        f"Did you mean {_shorten(meant)}?"
+        if meant
+        else "GET /v1/models lists the models, with the paths that they answer as `capabilities`."
+    )
     return ErrorResponse(
         404,
         INVALID,
         "unknown_url",
-        f"Unknown URL: {method} {_shorten(path)}. Available: {', '.join(served)}.",
+        f"Unknown URL: {method} {_shorten(path)}. {hint} The base URL of OpenAI's clients ends in "
+        "/v1, and that of Anthropic's clients does not.",
     )
 
 
@@ -132,12 +140,22 @@ def stale_credentials(age_s: float) -> ErrorResponse:
     )
 
 
-def invalid_key(given: bool) -> ErrorResponse:
-    message = (
-        "Invalid API key: it is unknown, revoked or expired."
-        if given
-        else "No API key was provided. Send one as `Authorization: Bearer KEY`."
-    )
+def invalid_key(given: bool, authorization: str = "") -> ErrorResponse:
+    """The error for an unknown key, or for none. ``authorization``: the header that holds no key.
+    It is not shown, because it may be the key itself."""
+    if given:
+        message = "Invalid API key: it is unknown, revoked or expired."
+    else:
+        scheme, _, credentials = authorization.strip().partition(" ")
+        problem = ""
+        if scheme and scheme.lower() != "bearer":
+            problem = (
+                " (Authorization has another scheme)"
+                if credentials
+                else (" (Authorization has no scheme)")
+            )
+        message = f"No API key was provided{problem}. Send one as `Authorization: Bearer KEY`."
+
     return ErrorResponse(
         401, INVALID, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"}
     )
@@ -261,15 +279,37 @@ def ambiguous_model() -> ErrorResponse:
 
 
 def unknown_model(name: str, known: Iterable[str]) -> ErrorResponse:
+    return _model_not_found(f"The model {_shorten(name)!r} does not exist.", known)
+
+
+def dead_alias(name: str, known: Iterable[str]) -> ErrorResponse:
+    """The error for an alias. It does not reveal whether its model exists."""
+    message = (
+        f"{_shorten(name)!r} is an alias (proxy.model_aliases) of a model that does not exist, or "
+        "that this key may not use."
+    )
+    return _model_not_found(message, known)
+
+
+def no_default_model(known: Iterable[str]) -> ErrorResponse:
+    message = (
+        "The body has no `model`, and the default one (proxy.default_model) does not exist, or "
+        "this key may not use it."
+    )
+    return _model_not_found(message, known)
+
+
+def _model_not_found(message: str, known: Iterable[str]) -> ErrorResponse:
     some = list(islice(known, 6))
     listed = ", ".join(some[:5]) + (", …" if len(some) > 5 else "") if some else "none yet"
     return ErrorResponse(
-        404,
-        INVALID,
-        "model_not_found",
-        f"The model {_shorten(name)!r} does not exist. Known models: {listed}.",
-        param="model",
+        404, INVALID, "model_not_found", f"{message} Known models: {listed}.", param="model"
     )
+
+
+def model_not_settable() -> ErrorResponse:
+    message = "The proxy sets the model of this request, for which its body must be UTF-8."
+    return ErrorResponse(400, INVALID, None, message, param="model")
 
 
 def model_loading(name: str, expected_s: int = 0) -> ErrorResponse:

@@ -278,6 +278,9 @@ class RequestFlow:
         if isinstance(forward, ErrorResponse):
             return self._answer(forward, now)
 
+        if (renamed := forward.renamed) is not None:
+            body = renamed
+
         permit = forward.permit
         stored: StoredResponse | None = None
         if forward.path.startswith(RESPONSES):

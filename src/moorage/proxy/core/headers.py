@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
 from moorage.common.http.cors import CONTROLS
@@ -164,6 +164,12 @@ def kept_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
             kept.append(("Cache-Control", "no-cache"))
 
     return kept
+
+
+def bearer_key(fields: Mapping[str, str]) -> str:
+    """The key in Authorization; empty if there is none, or only another scheme's credentials."""
+    scheme, _, key = fields.get("Authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def key_in_protocols(protocols: str) -> str:

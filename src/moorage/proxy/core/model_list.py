@@ -15,42 +15,53 @@ _LIMIT = 20
 _LARGEST = 1000
 
 
-def list_models(routes: Iterable[ModelRoute], query: str, is_anthropic: bool) -> bytes:
+Named = tuple[str, ModelRoute]
+"""A model, by its name or by an alias."""
+
+
+def list_models(models: Iterable[Named], query: str, is_anthropic: bool) -> bytes:
     """JSON with the models in order. ``query``: the request's raw query string, which selects a
     page."""
     if not is_anthropic:
-        return json.dumps({"object": "list", "data": [_openai(route) for route in routes]}).encode()
-    page, has_more = _page([_anthropic(route) for route in routes], query)
+        return json.dumps(
+            {"object": "list", "data": [_openai(*named) for named in models]}
+        ).encode()
+    page, has_more = _page([_anthropic(*named) for named in models], query)
     first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
     return json.dumps(
         {"data": page, "has_more": has_more, "first_id": first, "last_id": last}
     ).encode()
 
 
-def show_model(route: ModelRoute, is_anthropic: bool) -> bytes:
-    return json.dumps((_anthropic if is_anthropic else _openai)(route)).encode()
+def show_model(name: str, route: ModelRoute, is_anthropic: bool) -> bytes:
+    return json.dumps((_anthropic if is_anthropic else _openai)(name, route)).encode()
 
 
-def _openai(route: ModelRoute) -> dict[str, object]:
+def _openai(name: str, route: ModelRoute) -> dict[str, object]:
     """A model in OpenAI's format. ``capabilities``: paths of its engine's APIs; null if unknown,
     because nothing serves it or its engine is custom. ``max_model_len``: null if unknown.
-    ``parent``: the model of an adapter, as in vLLM."""
+    ``parent``: the model of an adapter, as in vLLM. ``alias_of``: the model of an alias."""
     shown = {
-        "id": route.name,
+        "id": name,
         "object": "model",
         "created": route.created,
         "owned_by": "moorage",
         "max_model_len": route.max_model_len or None,
         "capabilities": apis_of(route.targets[0].engine) if route.targets else None,
     }
-    return shown if route.endpoint == route.name else shown | {"parent": route.endpoint}
+
+    if route.endpoint != route.name:
+        shown["parent"] = route.endpoint
+    if route.name != name:
+        shown["alias_of"] = route.name
+    return shown
 
 
-def _anthropic(route: ModelRoute) -> dict[str, object]:
+def _anthropic(name: str, route: ModelRoute) -> dict[str, object]:
     created_at = datetime.fromtimestamp(route.created, UTC).isoformat().replace("+00:00", "Z")
     return {
         "type": "model",
-        "id": route.name,
+        "id": name,
         "display_name": route.name,
         "created_at": created_at,
         "lifecycle": "active",

@@ -36,6 +36,7 @@ from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.health import HEALTH
 from moorage.proxy.core.limits.limiter import Ask, Limiter, RequestReservation, Unlimited
 from moorage.proxy.core.metrics import NO_MODEL, ProxyMetrics
+from moorage.proxy.core.model_names import ModelNames
 from moorage.proxy.core.request_body import LargeReader
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.result_news import ANSWERED, GONE, ResultNews
@@ -95,6 +96,7 @@ class RequestRouter:
             requires_key=settings.auth == "keys",
             max_body_bytes=settings.max_body_bytes,
             version=version,
+            names=ModelNames(settings.default_model, settings.model_aliases),
         )
         self.routes_age = TableAge(0)
         self.credentials = TableAge(settings.credentials_max_age_s)
@@ -226,7 +228,7 @@ class RequestRouter:
         if head.response_id:
             return admission.admit_stored(head, self._find_home(head.response_id, head, now), table)
 
-        forward = admission.admit_body(head, body, table, large)
+        forward = admission.admit_body(head, body, table, large, names=self._policy.names)
         if (
             isinstance(forward, ErrorResponse)
             or (previous := admission.previous_response(forward)) is None
