@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.proxy.core.body_model import with_model
+from moorage.proxy.core.forms import field_span
 from moorage.proxy.core.request_body import LargeBody, LargeForm, LargeReader, read_form
 
 KIND = "multipart/form-data; boundary=b"
@@ -81,6 +82,13 @@ SPLIT = st.lists(st.sampled_from([b"\r\n", b"--b", b"--", b"a", b"\r\n\r\n"]), m
 def test_a_form_reads_the_same_in_slices(content: bytes, tail: bytes) -> None:
     for body in (form((FILE, content), (NAMED, b"tiny")), form((NAMED, content)), content + tail):
         assert read(LargeForm(body, KIND)).document() == read_form(body, KIND)
+
+
+def test_a_part_may_end_with_its_head() -> None:
+    body = b"--b\r\n%b\r\n\r\n--b--\r\n" % NAMED
+    assert read_form(body, KIND) == {"model": "", "stream": False}
+    begin, end = field_span(body, KIND, "model")
+    assert begin == end, "compiled code does not accept a negative size"
 
 
 def test_a_large_form_is_read_in_slices() -> None:

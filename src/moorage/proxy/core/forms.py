@@ -51,8 +51,10 @@ def text_spans(body: bytes, content_type: str) -> Iterator[tuple[str, int, int] 
         disposition = _disposition(body[at:begin])
         name = _parameter("Content-Disposition", disposition, "name")
         is_file = _parameter("Content-Disposition", disposition, "filename") is not None
-        if name and not is_file and end - begin - 4 <= _MAX_VALUE:
-            yield name, begin + 4, end
+        # A part without content may end with its head, whose last line break is the delimiter's.
+        value = min(begin + 4, end)
+        if name and not is_file and end - value <= _MAX_VALUE:
+            yield name, value, end
 
         at = end + 2 + len(delimiter)
         if body.startswith(b"--", at):
