@@ -65,7 +65,7 @@ class Place:
         return ports[: len(ports) // 3]
 
     def agent_ranges(self, count: int) -> Iterator[range]:
-        """Ranges of ``count`` ports; after the last one, the first one follows again."""
+        """Ranges of ``count`` ports, which start over after the last one."""
         ports = self.share(PORTS)
         ports = ports[len(ports) // 3 :]
         starts = range(0, len(ports) - count + 1, count)
@@ -74,7 +74,7 @@ class Place:
 
 def claim_lane(environ: MutableMapping[str, str], folder: str = tempfile.gettempdir()) -> None:
     """Hold the given lane, or otherwise the first free one, until this process ends. Its child
-    processes hold it, too."""
+    processes also hold it."""
     given = environ.get(LANE)
     for lane in [given] if given else map(str, range(LANES)):
         file = Path(folder, f"moorage-test-lane-{lane}")
@@ -97,7 +97,7 @@ _numbers: dict[range, Iterator[int]] = {}
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on, and that stays free until it is listened on."""
+    """A port on which nothing listens, reserved until the caller listens on it."""
     for port in _ports:
         with socket.socket() as probe:
             try:
@@ -120,8 +120,8 @@ def port_range(ports: range) -> str:
 
 
 def number(room: range, used: Collection[int] = ()) -> int:
-    """One of this process's numbers in ``ENGINES`` or ``NETWORKS`` that is not in ``used``; after
-    the last one, the first one follows again."""
+    """One of this process's numbers in ``ENGINES`` or ``NETWORKS`` that is not in ``used``,
+    starting over after the last one."""
     share = OWN.share(room)
     if set(share) <= set(used):
         raise ValueError(f"all {len(share)} numbers of this process are in use")

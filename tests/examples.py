@@ -1,9 +1,9 @@
 """The number of hypothesis examples per property.
 
 Everywhere, including CI, a property runs enough examples to find the mutations in
-``tests/mutations``, and the same ones each time, so a failing change is at fault itself. ``make
-soak`` multiplies the number by ``MOORAGE_EXAMPLES`` and draws new examples; each finding becomes a
-separate test.
+``tests/mutations``, and draws the same ones each time, so a new failure is caused by the change.
+``make soak`` multiplies the number by ``MOORAGE_EXAMPLES`` and draws new examples; each finding
+becomes a separate test.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Growth of the memory held by Moorage's code, from the second to the last two tenths of many
-examples.
+"""Growth of the memory held by Moorage's code, from the second tenth of many examples to the last
+two.
 
 Only `make soak` measures it: a few examples cannot distinguish a leak from filling caches, and
 tracing makes Python several times slower. Memory that hypothesis or the tests keep for each example
@@ -21,7 +21,7 @@ CODE = str(Path(moorage.__file__).parent / "*")
 
 PARTS = 10
 # The tenths after which memory is measured, which takes seconds. The smaller of the last two values
-# is used, because work in progress at one moment is no growth.
+# is used, because work in progress at one moment is not growth.
 MEASURED = (2, 9, 10)
 # How many callers of an allocation are recorded: libraries that our code calls call other
 # libraries.

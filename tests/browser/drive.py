@@ -70,9 +70,9 @@ def main(url: str, pictures: Path) -> None:
 def notebook(page: Page) -> str:
     """Run a cell in a new notebook, and return its output.
 
-    A notebook shows its kernel as idle before it has connected to it, and until then Shift+Enter
-    only selects the next cell. So this repeats it until the cell's brackets show a number or an
-    asterisk.
+    A notebook shows its kernel as idle before it has connected to the kernel, and until then
+    Shift+Enter only selects the next cell. So this presses the keys again until the cell's brackets
+    show a number or an asterisk.
     """
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     page.locator('.jp-NotebookPanel [data-status="idle"]').first.wait_for()

@@ -1,4 +1,4 @@
-"""Looks in the web console at a node whose GPU fails: ``python drive_gpus.py URL KEY PICTURES AGENT
+"""Opens a node whose GPU fails in the web console: ``python drive_gpus.py URL KEY PICTURES AGENT
 DEVICE``.
 
 Prints the health shown in the device's row, and the errors, as JSON.

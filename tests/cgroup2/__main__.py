@@ -1,9 +1,9 @@
 """Tests of isolation on cgroup v2, in a virtual machine: ``python -m tests.cgroup2``.
 
-Machines with cgroup v1, among them those of CI, cannot run them otherwise. QEMU emulates the
-processor, so no virtualization is needed. The machine runs Debian's cloud kernel, and has those of
-this machine's files that the tests use. Installs QEMU on Debian, and downloads the kernel. Exits
-with 1 if the tests fail, and prints the reason if they could not run.
+Machines with cgroup v1, such as those of CI, cannot run them otherwise. QEMU emulates the
+processor, so no virtualization is needed. The machine runs Debian's cloud kernel, and has the files
+of this machine that the tests use. Installs QEMU on Debian, and downloads the kernel. Exits with 1
+if the tests fail, and prints the reason if they could not run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The virtual machine's file system: a part of this machine's, which Linux unpacks into memory."""
+"""The virtual machine's file system: a part of this machine's file system, which Linux unpacks into
+memory."""
 
 from __future__ import annotations
 

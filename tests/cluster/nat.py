@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from .namespaces import Namespaces, run
 
-# Packets that belong to no connection the router has seen are dropped, also from inside; nothing is
-# rejected.
+# Packets that belong to no connection that the router has seen are dropped, even those from inside;
+# nothing is rejected.
 _RULES = """
 table inet nat {
   chain input { type filter hook input priority 0; policy drop; }

@@ -134,7 +134,7 @@ class Faults:
             await self._alive(component)
 
     async def delay_standby(self, meanwhile: Awaitable[None]) -> None:
-        """Every commit waits for the standby, and the traffic between both is delayed."""
+        """Every commit waits for the standby, and the traffic between the two is delayed."""
         relay = self._all.postgres.relay
         assert relay is not None
         relay.delay_s = DELAY_S

@@ -260,7 +260,7 @@ async def test_a_former_primary_that_comes_back_is_not_written(pair: Pair) -> No
         await manager.__aexit__(None, None, None)
 
         # One finding for the server that was already there, from its own history, and one for the
-        # new one, from comparing both.
+        # new server, from comparing the two.
         for name in ("a", "new"):
             again = await pair.manager(name)
             async with Client(f"http://{again.api_address}", pair.key) as other:

@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 def unpack_before(directory: Path) -> Path:
-    """Report the release before this one as its version: a plan leaves out components that already
-    run this one."""
+    """Report the previous release as its version, because a plan leaves out components that already
+    run this release."""
     sources = unpack_previous_release(directory)
     init = sources / "moorage/__init__.py"
     assert VERSION[0] in init.read_text()

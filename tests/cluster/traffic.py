@@ -1,5 +1,5 @@
-"""Load whose clients know both proxies, and those of its requests that failed although they could
-have been answered."""
+"""Load whose clients know both proxies, and its requests that failed although they could have been
+answered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FailedRequest:
 
 
 def had_living_way(request: FailedRequest, injected: Iterable[InjectedFault]) -> bool:
-    """Whether a proxy and a replica lived all the time. A stream has only those with which it
+    """Whether a proxy and a replica stayed up throughout. A stream keeps those with which it
     started. A killed agent leaves its replicas running, and a proxy lets its streams finish before
     it is upgraded."""
     hit = {

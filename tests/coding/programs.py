@@ -23,7 +23,8 @@ def moorage(
 def run(
     platform: Platform, home: Path, *command: str, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """A program that finds those from npm and our own. Their requests do not leave this machine."""
+    """A program that finds the programs from npm and our own. Their requests do not leave this
+    machine."""
     env = {
         name: value for name, value in platform.env.items() if not name.lower().endswith("_proxy")
     }

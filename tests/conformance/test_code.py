@@ -200,7 +200,7 @@ async def test_runs_wait_in_order_and_languages_beside_each_other(
 
 
 async def test_completion_and_restart(session: CodeSession) -> None:
-    # Without a cache in its user's directory, jedi first spends seconds reading.
+    # Without a cache in its user's directory, jedi first spends several seconds reading files.
     await session.execute("%config Completer.use_jedi = False\nsome_long_name = 1")
     found = await session.ask("complete", code="some_lo", cursor=7, language="python")
     assert (found["matches"], found["cursor_start"], found["cursor_end"]) == (

@@ -57,7 +57,7 @@ def launch(*program: str, **fields: Any) -> Launch:
 
 @pytest.fixture
 def stoppable_engine(docker_engine: PrivateEngine) -> Iterator[PrivateEngine]:
-    """The shared engine, for tests that stop it; it is started again afterwards."""
+    """The shared engine, for tests that stop it. It is started again after each test."""
     yield docker_engine
     if not docker_engine.is_running:
         docker_engine.start()

@@ -82,7 +82,7 @@ class PrivateEngine:
         self._used.add(place)
         self._bridge = f"mge{place}"
 
-        # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so no other network uses it.
+        # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so no real network uses it.
         self._address = f"198.18.{place}.1/24"
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)

@@ -70,8 +70,8 @@ def bring_ipykernel(workspace: Path) -> None:
     (folder / "kernel.json").write_text(json.dumps({"argv": argv, "language": "python"}))
 
 
-# It copies ipykernel and all its dependencies twice: 16 s on idle cores, five times as much on busy
-# ones.
+# It copies ipykernel and all its dependencies twice: 16 s on idle cores, and five times as long on
+# busy ones.
 @pytest.mark.timeout(300)
 async def test_code_in_a_container_of_any_user(
     make_runtime: MakeRuntime, reachable_dir: Path

@@ -1,5 +1,5 @@
-"""Container GPUs through the Container Device Interface, with a real engine. Their device nodes
-belong to the tests."""
+"""Container GPUs through the Container Device Interface, with a real engine. The tests create the
+device nodes."""
 
 from __future__ import annotations
 

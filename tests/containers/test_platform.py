@@ -1,4 +1,4 @@
-"""The whole platform with containers, through the real commands: batch jobs, serving, clusters,
+"""The whole platform with containers, through the real commands: batch jobs, serving, clusters, and
 interactive work."""
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Page:
-    """``before``: commands that set up what the page assumes. ``absent``: the beginning of a line
-    that cannot run here, and why, or which test runs it. ``block:`` before a block's first line
-    means the whole block.
+    """``before``: commands that set up what the page assumes. ``absent``: how a line begins that
+    cannot run here, and why it cannot, or which test runs it. ``block:`` before a block's first
+    line means the whole block.
     """
 
     before: str = ""

@@ -76,7 +76,7 @@ def known_to_its_release(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_of_this_tree(environment: Mapping[str, str]) -> bool:
-    """Whether a program with this environment is the same one that this process would start."""
+    """Whether this environment makes a program the one that this process would start."""
     return read_at_start(environment) == read_at_start(os.environ)
 
 
@@ -161,7 +161,7 @@ class Platform:
     def run(
         self, *arguments: str, timeout: float = TIMEOUT_S, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to completion. Without ``stdin``, its input is that of this process."""
+        """Run a command to completion. Without ``stdin``, it inherits this process's input."""
         if not is_of_this_tree(self.env):
             command = [sys.executable, "-m", "moorage", *arguments]
             return subprocess.run(

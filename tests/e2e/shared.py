@@ -1,5 +1,5 @@
-"""A platform that many tests share. Each test finds it as new; anything that a test leaves there is
-that test's failure."""
+"""A platform that many tests share. Each test finds it as if it were new; a test that leaves
+anything there fails."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class SharedPlatform:
 
 
 async def _clear(client: Client) -> None:
-    """Stop everything that a test left running, and remove the records, so the next one finds free
-    names and empty lists."""
+    """Stop everything that a test left running, and remove the records, so that the next test finds
+    free names and empty lists."""
     for pipeline in await client.pipelines.list():
         if not has_ended(pipeline):
             await client.pipelines.stop(pipeline.id)

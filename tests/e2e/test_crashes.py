@@ -46,8 +46,8 @@ def platform(home: Path) -> Iterator[Platform]:
 
 
 def chain(home: Path) -> PipelineSpec:
-    """A step for each component, which ends when its gate is opened. It adds its name to the output
-    of the step before, and to a file that lists all runs."""
+    """A step for each component, which ends when its gate is opened. It adds its name to the
+    previous step's output, and to a file that lists all runs."""
     steps: list[dict[str, Any]] = []
     for name in COMPONENTS:
         before = f"cat inputs/{steps[-1]['name']}/out/names" if steps else "true"

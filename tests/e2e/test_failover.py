@@ -172,8 +172,8 @@ async def start_daemon(site: Site, manager: Platform) -> None:
 
 
 async def check_reload(site: Site, asked: SessionView, manager: Platform) -> None:
-    """An operation that the lost manager was asked for ends through the other one, and the program
-    was asked once."""
+    """An operation requested from the lost manager completes through the other one, and the program
+    was asked only once."""
     (site.home / "gate").touch()
     async with manager.client() as client:
         view = await client.sessions.wait_reloaded(asked, timeout_s=60)

@@ -124,7 +124,7 @@ def platform(home: Path, empty_database: str) -> Iterator[Platform]:
 
 
 async def run_a_session(platform: Platform) -> None:
-    """A batch session that runs to its end, and an interactive one that is stopped."""
+    """A batch session that runs to completion, and an interactive session that is stopped."""
     async with platform.client() as client:
         await client.sessions.create(SessionSpec(name="job", command=["true"], resources=RESOURCES))
         stays = SessionSpec(

@@ -155,8 +155,8 @@ async def plan_everything(client: Client, url: str, failed: Path) -> None:
 
 
 async def let_it_be_late(dsn: str) -> None:
-    """As if the replica had served elsewhere long enough to return ``RETURNS_S`` from now if there
-    is room."""
+    """Make it look as if the replica had served elsewhere so long that, if there is room, it
+    returns ``RETURNS_S`` from now."""
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute(

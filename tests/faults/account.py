@@ -50,8 +50,8 @@ class Charge:
 def charged_wrongly(
     charges: list[Charge], starts: Mapping[str, int], ends: Mapping[str, int]
 ) -> list[str]:
-    """By the programs' clock: no time before a program started is charged, and all time until it
-    exited.
+    """By the programs' clock, no time before a program started is charged, and all time until it
+    exited is.
 
     A program that was stopped at once, like a sub kernel whose main1 ends, may not have had time to
     report its start.

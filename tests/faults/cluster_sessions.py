@@ -1,4 +1,4 @@
-"""Sessions with several kernels and known ends, and what their kernels must look like. Pure."""
+"""Sessions with several kernels and known outcomes, and what their kernels must look like. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load during the faults: sessions with a known end, and clients of an endpoint with two
+"""Load during the faults: sessions with a known outcome, and clients of an endpoint with two
 replicas."""
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ async def converge(cluster: Cluster, load: Load) -> None:
 async def run(
     home: Path, seed: int, seconds: float, sessions_per_s: float, *, site: bool = True
 ) -> list[Invariant]:
-    """One run. Prints the faults and a report; returns the invariants. ``site``: whether there is
-    one."""
+    """One run. Prints the faults and a report; returns the invariants. ``site``: whether the run
+    includes a site."""
     async with AsyncExitStack() as stack:
         network, network_faults = stack.enter_context(_open_network())
         # For two managers, and for managers that died without closing their connections.

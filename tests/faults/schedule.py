@@ -48,11 +48,12 @@ class Fault:
 
 def fault_sequences(seed: int, network_faults: frozenset[str], site: bool) -> list[Iterator[Fault]]:
     """Endless sequences: faults of the control plane, of nodes, proxy and network, and of the site.
-    ``network_faults``: the kinds that this machine supports. ``site``: whether there is one."""
+    ``network_faults``: the kinds that this machine supports. ``site``: whether the run includes a
+    site."""
     nodes = [(kind, name) for kind, name in _NODES if name != "network" or kind in network_faults]
 
-    # A manager declares an agent LOST only after it has itself run for that long, so its faults are
-    # further apart.
+    # A manager declares an agent LOST only after it has itself run for that long, so faults of
+    # managers are further apart.
     control_plane = _sequence(random.Random(f"{seed}-upper"), _CONTROL_PLANE, (3, 16))
     sequences = [control_plane, _sequence(random.Random(f"{seed}-lower"), nodes, (1, 4))]
     if site:

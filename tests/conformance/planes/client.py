@@ -140,7 +140,7 @@ class Client:
         raise AssertionError(f"the body ended with {received[-80:]!r}")
 
     async def ended(self) -> bytes:
-        """Wait until the connection ends. Returns the data that arrived before that."""
+        """Wait until the connection ends. Returns the data that arrived until then."""
         received = b""
         async with asyncio.timeout(_WAIT_S):
             try:

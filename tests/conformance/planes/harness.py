@@ -74,8 +74,8 @@ async def until(condition: Callable[[], Any], within_s: float = SOON_S) -> None:
 
 
 async def settled(count: Callable[[], int]) -> int:
-    """``count()`` once it no longer grows over a number of looks: time alone proves nothing,
-    because a busy machine may let nothing run for any length of time."""
+    """``count()`` once several looks in a row see no growth. Time alone proves nothing, because a
+    busy machine may let nothing run for any length of time."""
     last = count()
     equal = 0
     while equal < SETTLED_LOOKS:

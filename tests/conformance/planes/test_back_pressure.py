@@ -94,7 +94,7 @@ async def test_client_that_reads_nothing_is_cut(plane: MakePlane) -> None:
 
 
 async def test_replica_that_reads_slowly(plane: MakePlane) -> None:
-    """A large body arrives, however slowly, and other requests are served during that time."""
+    """A large body arrives, however slowly, and other requests are served in the meantime."""
     body = b'{"model":"tiny","prompt":"%s"}' % (b"y" * 6_000_000)
     received = bytearray()
 

@@ -276,8 +276,8 @@ async def test_sends_more_behind_the_end_of_a_response_that_has_begun(
 
 
 async def left_or_late(replica: Replica) -> None:
-    """Wait until the plane has given up the connection, which most unsolicited bytes cause, or for
-    as long as such bytes can be in transit."""
+    """Wait until the plane has given up the connection, which most unsolicited bytes cause, or as
+    long as such bytes can be in transit."""
     with suppress(TimeoutError):
         async with asyncio.timeout(0.15):
             while replica.open:

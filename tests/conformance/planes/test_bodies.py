@@ -1,5 +1,5 @@
-"""Bodies: the model is found wherever it is, and a body with no model, two, or one that is no text
-is refused."""
+"""Bodies: the model is found wherever it is, and a body with no model, with two, or with one that
+is not text is refused."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ FORM_PATHS = [path for path, api in APIS.items() if api.in_form]
 
 
 class MeasuringSelector(selectors.DefaultSelector):
-    """Measures the CPU time of the loop's thread between two selections, which is the time of some
-    callbacks."""
+    """Measures the CPU time of the loop's thread between two selections, which is the time that a
+    few callbacks take."""
 
     def __init__(self) -> None:
         super().__init__()

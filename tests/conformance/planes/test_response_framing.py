@@ -295,7 +295,7 @@ async def test_http_1_0_stream_ends_with_the_connection(plane: MakePlane) -> Non
 
 
 async def test_cut_off_response_to_http_1_0_does_not_look_complete(plane: MakePlane) -> None:
-    """Where the end of the connection ends the body, only a reset shows an interruption."""
+    """Where closing the connection ends the body, only a reset shows an interruption."""
 
     async def die(visit: Visit) -> None:
         await visit.request()

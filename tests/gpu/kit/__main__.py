@@ -197,7 +197,8 @@ def tail(path: Path, size: int) -> str:
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """All logs and reports of the parts, without databases; only the end of a long file."""
+    """All logs and reports of the parts, without databases; long files are cut to their last
+    part."""
     import io
 
     with tarfile.open(archive, "w:gz", compresslevel=4) as packed:

@@ -436,7 +436,7 @@ async def next_one(
 
 
 async def release(report: Report, folder: Path) -> None:
-    """A program is killed with kill -9 while it holds 60 % of the memory: when the next one starts
+    """When the next program starts after one that holds 60 % of the memory was killed with kill -9
     (N9)."""
     async with running(folder, report) as (platform, client):
         with Watch(0.005) as watch:
