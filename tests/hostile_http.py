@@ -43,7 +43,7 @@ class Patience(Enum):
 class Case:
     """``send``: the pieces to send, with pauses between them. ``statuses``: the allowed statuses of
     responses; 0 means that the connection closes without one. ``responses``: the maximum number of
-    them. The connection must close; ``idle``: it does so because nothing happens after a
+    responses. The connection must close; ``idle``: it closes because nothing happens after a
     response."""
 
     name: str
@@ -220,8 +220,8 @@ def _request_lines() -> Iterator[Case]:
         (b"GET PATH?" + b"x" * 200_000 + b" HTTP/1.1" + tail,),
         BAD | {414},
     )
-    # All servers read these alike: the first is lenient (RFC 9112 §3), and the second is no tunnel
-    # without a 2xx.
+    # All servers read these alike: the first is lenient (RFC 9112 §3), and the second is not a
+    # tunnel without a 2xx.
     for line in (b"GET  PATH HTTP/1.1", b"CONNECT localhost:22 HTTP/1.1"):
         yield Case(
             f"request line {line.decode()!r}",

@@ -64,8 +64,8 @@ class TaskFaults:
         patch.setattr(module, "SupervisedTask", self._start)
 
     def install_spawn(self, patch: pytest.MonkeyPatch, module: types.ModuleType) -> None:
-        """Also interrupt the tasks that tasks of ``module`` spawn: ``NAME.x`` with the faults of
-        ``NAME``."""
+        """Also interrupt the tasks that the tasks of ``module`` spawn: ``NAME.x`` gets the faults
+        of ``NAME``."""
 
         def start(name: str, work: Coroutine[Any, Any, Any]) -> Any:
             async def faulty() -> Any:

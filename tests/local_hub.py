@@ -23,8 +23,9 @@ TINY_CONFIG: dict[str, Any] = {
 
 
 class LocalHub:
-    """``models``: files by path, by id. ``tokens``: ids that need one. ``cut``: paths whose next
-    download ends after this many bytes; ``held``: paths whose downloads stop there and wait."""
+    """``models``: files by path, by id. ``tokens``: ids that need a token. ``cut``: paths whose
+    next download ends after this many bytes; ``held``: paths whose downloads stop there and
+    wait."""
 
     def __init__(
         self, models: Mapping[str, Mapping[str, bytes]], tokens: Mapping[str, str] = {}

@@ -2,7 +2,8 @@
 
 With pytest-xdist 3.8, the whole run waits forever after a worker has died under ``--dist loadfile``
 or ``loadgroup`` (its issues 1323, 1327 and 1378, fixed there after this release). These schedulers
-can go when a release has the fixes; ``tests/gate/test_lost_workers.py`` shows whether it does.
+can be removed when a release has the fixes; ``tests/gate/test_lost_workers.py`` shows whether it
+does.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from xdist.workermanage import WorkerController
 
 class _LostWorkers(LoadScopeScheduling):
     def remove_node(self, node: WorkerController) -> str | None:
-        """Give the cases that a dead worker has not run to others, but not the case that killed
-        it: that has failed. Units without open cases must not return to the queue, since a worker
-        that gets nothing but such a unit never asks for more."""
+        """Give the cases that a dead worker has not run to others, except the case that killed it,
+        which has failed. Units without open cases must not return to the queue, since a worker that
+        gets nothing but such a unit never asks for more."""
         units = self.assigned_work[node]
         lost = None
         for scope, unit in list(units.items()):

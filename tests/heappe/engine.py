@@ -140,6 +140,6 @@ async def _serve_for_ever(port: int) -> None:
 
 
 if __name__ == "__main__":
-    # If it has no fixed port, it writes the one that it found, as a job's program does. The
+    # Without a fixed port, it writes down the port that it found, as a job's program does. The
     # template's parameters may follow.
     asyncio.run(_serve_for_ever(int(sys.argv[1]) if sys.argv[1:2] and sys.argv[1].isdigit() else 0))

@@ -66,7 +66,7 @@ class FileCalls:
         return job
 
     async def parts(self, call: Call) -> web.Response:
-        """The response has the requested offset and not the next one; a missing file is left
+        """The response has the requested offset instead of the next one; a missing file is left
         out."""
         job = self._job(call, call.body.get("submittedjobinfoid") or 0)
         tasks = {task.id: task for task in job.tasks}

@@ -142,7 +142,8 @@ class HeappeServer:
         await self._listen(int(self.url.removesuffix(self.site.prefix).rpartition(":")[2]))
 
     async def restart(self) -> None:
-        """HEAppE restarts: tunnels and caches are gone, the database and the cluster are not."""
+        """HEAppE restarts: tunnels and caches are gone, but the database and the cluster are
+        not."""
         await self.tunnels.clear()
         self.discovery.clear()
         self._cache.clear()

@@ -224,7 +224,7 @@ async def test_a_job_whose_tunnel_never_heals_is_cancelled_to_be_replaced(
 
 @PROFILES
 async def test_a_job_that_the_database_has_lost_goes_on(tmp_path: Path, profile: str) -> None:
-    """A server that was restored from a backup has the job neither in its list nor under its id."""
+    """A server that was restored from a backup neither lists the job nor finds it by its id."""
     async with agent(tmp_path, profile) as at:
         handle = await at.runtime.create(launch())
         await at.pass_time(120)

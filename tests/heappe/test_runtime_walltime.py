@@ -1,4 +1,4 @@
-"""Endings of jobs that run our program: at the walltime, by themselves, and through others."""
+"""Endings of jobs that run our program: at the walltime, by themselves, and because of others."""
 
 from __future__ import annotations
 

@@ -139,8 +139,8 @@ class Tunnels:
                     await forward.close()
 
     async def closed_by_another(self) -> None:
-        """Another user closed his tunnel to each task: the forwards of all users are gone, but the
-        records stay."""
+        """Another user closed that user's tunnel to each task: the forwards of all users are gone,
+        but the records stay."""
         for forwards in self.forwards.values():
             for forward in forwards:
                 await forward.close()

@@ -1,4 +1,4 @@
-"""Constant load on a model, and a judgement on each of its requests.
+"""Constant load on a model, and a verdict on each request.
 
 A request fails unless its answer is complete. It may fail only if nothing could have saved it: its
 stream had already begun when a component on its path was killed, or the proxy to which it was sent
@@ -99,9 +99,9 @@ async def constant_load(
     long_words: int = 0,
     strict: bool = True,
 ) -> AsyncIterator[Load]:
-    """``rate`` requests a second, each a stream of ``words`` words; every second there is also one
-    of ``long_words``. ``strict``: at the end every request must have succeeded, except those that
-    nothing could have saved."""
+    """``rate`` requests a second, each a stream of ``words`` words, and every second also one of
+    ``long_words`` words. ``strict``: at the end every request must have succeeded, except those
+    that nothing could have saved."""
     load = Load()
     over = asyncio.Event()
     running = set[asyncio.Task[None]]()

@@ -1,8 +1,8 @@
 """A private one-node Slurm on loopback for tests: munged, slurmctld and slurmd in their own
 directory.
 
-A job that requests no memory gets a little. Its parts can be killed and restarted one by one. It
-does not touch a Slurm installed on the machine.
+A job that requests no memory gets a little. Slurm's daemons can be killed and restarted one by one.
+It does not touch a Slurm installed on the machine.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ PartitionName=short Nodes={host} MaxTime=1 DefaultTime=1 State=UP
 
 
 class SlurmCluster:
-    """``root``: an empty directory that any user can traverse. ``cpus``: how many the node claims
-    to have. ``env``: the environment that Slurm's commands need to reach it."""
+    """``root``: an empty directory that any user can traverse. ``cpus``: how many CPUs the node
+    claims to have. ``env``: the environment that Slurm's commands need to reach it."""
 
     def __init__(
         self, root: Path, *, cpus: int = 16, memory_mb: int = 4000, min_job_age_s: int = 300

@@ -234,7 +234,7 @@ async def test_a_login_node_is_away_for_a_minute_under_load(
 async def test_a_job_outlives_restarts_of_each_part_while_it_waits_and_starts(
     platform: Platform, site: DirectSite, tmp_path: Path
 ) -> None:
-    """The previous case covers a running one. The queue is longer than the start timeout, and the
+    """The previous case covers a running job. The queue is longer than the start timeout, and the
     model loads for longer than all restarts take."""
     gate = tmp_path / "gate"
     nobody = Load()
@@ -321,7 +321,7 @@ async def kill_proxy(platform: Platform, site: DirectSite, seen: Load) -> None:
 
 async def kill_slurm(platform: Platform, site: DirectSite, seen: Load) -> None:
     """slurmctld is asked to exit, because it then saves its state. If it were killed, it would
-    forget that young jobs run, and kill them itself."""
+    forget that recently started jobs run, and kill them itself."""
     site.cluster.kill("slurmd")
     site.cluster.start_slurmd()
     await asyncio.to_thread(site.cluster.wait_idle)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 UV = shutil.which("uv")
 TIMEOUT_S = 300.0
-# Variables that would lead from an environment back into the checkout or this one.
+# Variables that would lead from an environment back into the checkout or into this environment.
 _LEADING_BACK = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")
 
 

@@ -11,7 +11,8 @@ from .environments import Environment, outside
 
 
 class InstalledPlatform(Platform):
-    """Its daemons and commands come from ``installation``, which may change between two of them."""
+    """Its daemons and commands come from ``installation``, which may change from one of them to the
+    next."""
 
     def __init__(self, home: Path, installation: Environment) -> None:
         super().__init__(home)

@@ -92,8 +92,8 @@ class Trixie:
         ready = made.run("python3", "-m", "venv", "--without-pip", PREFIX)
         assert ready.returncode == 0, ready.stderr
 
-        # There is no network inside. Scripts would name the interpreter outside, so `run` calls the
-        # module.
+        # There is no network inside. Scripts would name the interpreter outside the root, so `run`
+        # calls the module.
         site = folder / PREFIX.lstrip("/") / f"lib/python{VERSION}/site-packages"
         command = [
             str(UV),

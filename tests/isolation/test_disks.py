@@ -160,8 +160,8 @@ async def test_a_command_in_a_kernel_is_limited_too(node: Node) -> None:
 
 
 async def test_a_disk_ends_while_a_younger_kernel_runs(node: Node) -> None:
-    """The younger kernel has the older one's disk among its mounts, hidden, but the space is still
-    freed."""
+    """The younger kernel has the older kernel's disk, hidden, among its mounts, but the space is
+    still freed."""
     runtime = await node.start(disk=LIMIT)
     older = await runtime.create(python(FILL + "import time; time.sleep(600)"))
     await until(lambda: used(node.state / "disks") > LIMIT // 2)

@@ -95,8 +95,8 @@ def node_address() -> str:
 
 @pytest.mark.parametrize("how", ["kernel", "exec"])
 async def test_squatter_gets_no_connection_of_the_node(node: Node, how: str) -> None:
-    """It listens on the ports of services that are down: the manager, the proxy, Postgres, another
-    engine."""
+    """The kernel listens on the ports of services that are down: the manager, the proxy, Postgres,
+    another engine."""
     runtime = await node.start()
     engine = free_port()
     app = free_port()

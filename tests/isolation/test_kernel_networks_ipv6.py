@@ -101,7 +101,8 @@ def outcome_outside(host: str, port: int) -> str:
 
 
 async def test_squatter_over_ipv6_gets_no_connection(node: Node, outside: str) -> None:
-    """It gets no sockets of the node, on loopback or its address, nor those of other kernels."""
+    """The kernel gets no sockets of the node, on loopback or at the node's address, nor those of
+    other kernels."""
     runtime = await node.start(address=NODE)
     engine = free_port()
     app = free_port()

@@ -141,7 +141,7 @@ REQUESTS: tuple[dict[str, int], ...] = (
 
 @st.composite
 def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
-    """Four GPUs, most of them in use by work that mostly has a known end."""
+    """Four GPUs, most of them in use by work that mostly has a known end time."""
     running = []
     devices = []
     for number in range(4):
@@ -243,8 +243,8 @@ def snapshots(draw: st.DrawFn, most: int = 10) -> Snapshot:
 
 @st.composite
 def head_with_backfill(draw: st.DrawFn) -> Snapshot:
-    """A head that waits for a known end, and many sessions that fit into the capacity that is free
-    until then."""
+    """A queue head that waits for work with a known end time, and many sessions that fit into the
+    capacity that is free until then."""
     free = draw(st.integers(1, 3))
     agent = draw(busy_agents("a"))
     ends = draw(st.sampled_from([NOW + 5, NOW + 10]))

@@ -112,8 +112,8 @@ def test_overdue_session_starts_within_the_bound(
 def test_overdue_cluster_starts_within_the_bound(
     data: st.DataObject, policy: Policy, limits: Limits, kernels: int
 ) -> None:
-    """The same on many agents, which become empty one by one while a stream of small work fills the
-    others."""
+    """The same on many agents, which become empty one by one while a stream of small sessions fills
+    the others."""
     longest = LONGEST * FINE
     fleet = data.draw(busy_fleets(limits, longest))
     world = World(fleet, policy, longest=longest)

@@ -51,8 +51,8 @@ def sorted_rows(snapshot: Snapshot) -> Snapshot:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[Snapshot, Policy, Plan, int]]:
-    """A sequence of snapshots. Some of the objects that two of them share are identical and some
-    are equal. A session that differs has a different revision, as in the store."""
+    """A sequence of snapshots. Some of the objects that two of the snapshots share are identical,
+    and some are only equal. A session that differs has a different revision, as in the store."""
     found: list[tuple[Snapshot, Policy, Plan, int]] = []
     policy = draw(policies())
     last = draw(any_snapshot())
@@ -390,7 +390,7 @@ def test_missing_segment_is_detected() -> None:
 
 
 def test_hold_counts_continue_after_a_complete_snapshot() -> None:
-    """They include sessions whose hold is not repeated, and no sessions that are gone."""
+    """The counts include sessions whose hold is not repeated, but no sessions that are gone."""
     other = replace(ITEM, session_id=SessionId("s2"), kernel_id=KernelId("k2"))
     writer = Writer("g")
     reader = SegmentReader()

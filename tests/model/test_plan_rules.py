@@ -169,8 +169,8 @@ def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Po
 def world_at(
     snapshot: Snapshot, answer: Plan, agent_id: AgentId, at: int
 ) -> dict[tuple[str, str], int]:
-    """The capacity that is free on the agent at ``at``, once everything with a known end by then
-    has ended."""
+    """The capacity that is free on the agent at ``at``, once everything whose end time is known and
+    not later has ended."""
     (agent,) = (agent for agent in snapshot.agents if agent.agent_id == agent_id)
     unhealthy = {str(d.device_id) for d in agent.devices if not d.healthy}
     free = free_amounts(agent)
@@ -278,8 +278,9 @@ def rush(draw: st.DrawFn) -> tuple[list[int], list[int], int, str]:
 @PLANS
 @given(rush())
 def test_blocked_head_starts_within_its_bound(drawn: tuple[list[int], list[int], int, str]) -> None:
-    """Sessions that need one GPU keep arriving without a known end, and the head needs all GPUs of
-    an agent. Once ``bound`` of them have overtaken it, an agent is held until it is free."""
+    """Sessions that need one GPU keep arriving without a known end time, and the queue head needs
+    all GPUs of an agent. Once ``bound`` of them have overtaken it, an agent is held until it is
+    free."""
     gpus, stays, bound, hol = drawn
     policy = Policy(hol, 1, max_bypasses=bound, max_skip_age=None)  # type: ignore[arg-type]
     head = _one("head", 0, max(gpus))

@@ -255,8 +255,8 @@ def test_victims_are_the_fewest_and_the_first_of_the_order(
 @WORLDS
 @given(full_worlds(), RULES)
 def test_reservation_begins_when_the_request_fits(world: Snapshot, rules: Preemption) -> None:
-    """And not earlier: at its start enough has ended on its agents, but a moment before it had
-    not."""
+    """The session does not start earlier: at its start, enough has ended on its agents, but a
+    moment before, it had not."""
     made = plan(world, Policy(preemption=rules), NOW)
     if made.places or not made.reservations or made.reservations[0].starts_at is None:
         return
@@ -459,8 +459,8 @@ def test_cluster_on_many_agents_stops_another_cluster_rather_than_several_sessio
 
 
 def test_cluster_spares_what_another_victim_has_made_unnecessary() -> None:
-    """x alone would do for the first kernel; wide, which the second one needs, also frees a GPU
-    there."""
+    """``x`` alone would do for the first kernel; ``wide``, which the second kernel needs, also
+    frees a GPU there."""
     agents = [gpu_agent("a", ("x", 990), ("wide", 950)), gpu_agent("b", ("wide", 950))]
     agents += [gpu_agent(f"c{n:02}", (f"r{n:02}", 900)) for n in range(12)]
     assert stopped(agents, gpu_request("s", 1, 1)) == [("wide", "s")]

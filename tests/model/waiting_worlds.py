@@ -1,6 +1,6 @@
-"""Worlds in virtual time in which a session waits for capacity among services, far ends, unhealthy
-devices, draining agents, sessions ahead of it and a stream of later ones; and the bound on its
-wait, by plain arithmetic.
+"""Worlds in virtual time in which a session waits for capacity among services, distant end times,
+unhealthy devices, draining agents, sessions ahead of it and a stream of later ones; and the bound
+on its wait, by plain arithmetic.
 
 Ticks are planner microseconds. A world is planned once in each tick.
 """
