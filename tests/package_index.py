@@ -40,7 +40,7 @@ def vllm_wheel(version: str = "0.33.0") -> tuple[str, bytes]:
 
 class PackageIndex:
     """An index in the layout of PEP 503. ``released``: wheels are sent only while it is set.
-    ``asked`` is set by the first request for a wheel. ``downloads``: how many times one was
+    ``asked`` is set by the first request for a wheel. ``downloads``: how many times a wheel was
     sent."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 
 
 class Relay:
-    """``address``: where it listens. ``passing``: whether bytes get through; until then they wait.
+    """``address``: where it listens. ``passing``: whether bytes get through; otherwise they wait.
     ``delay_s``: the delay in each direction."""
 
     def __init__(self, target: str) -> None:

@@ -174,7 +174,7 @@ class World:
 
 def longest_wait(world: World, name: SessionId) -> int | None:
     """The latest time at which the overdue session ``name`` starts, as ``docs/scheduling.md``
-    states it. None means that nothing can help it now."""
+    states it. None means that nothing bounds its wait now."""
     snapshot = world.snapshot()
     item = world.pending[name]
     policy = world.policy
@@ -363,8 +363,8 @@ def arrivals(draw: st.DrawFn, limits: Limits) -> list[Work]:
 
 @st.composite
 def large_work(draw: st.DrawFn, limits: Limits, fleet: Sequence[Machine]) -> Work:
-    """Work of a size that fits on most of these machines once they are empty, or that is for one of
-    them by name."""
+    """Work of a size that fits on most of these machines once they are empty, or that names one of
+    them."""
     capacity = [
         m.gpus - m.unhealthy - sum(w.runs is None for w in m.load) for m in fleet if not m.draining
     ]

@@ -35,8 +35,8 @@ MODIFIED_AT = itertools.count(int(time.time()))
 
 
 def write_source(target: Path, text: str) -> None:
-    """Write a module of a copy, with a modification time that no earlier one had: Python considers
-    bytecode current if its source's size and its time in whole seconds match."""
+    """Write a module of a copy, with a modification time that no earlier version had, because
+    Python considers bytecode current if its source's size and its time in whole seconds match."""
     target.write_text(text)
     modified_at = next(MODIFIED_AT)
     os.utime(target, (modified_at, modified_at))

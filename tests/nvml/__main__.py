@@ -1,7 +1,7 @@
 """An NVIDIA vendor in its own process, which can load a library that the tests cannot.
 
 It reads one call per line from stdin, as JSON: the name of a method of ``NvidiaVendor`` and, for
-those that take devices, the devices with their parents. It writes one line with the result.
+methods that take devices, the devices with their parents. It writes one line with the result.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class ScriptedNvml:
 
     def install_library(self, version: str) -> None:
         """Replace the library with another version, as a package manager does. Processes keep the
-        one that they have loaded."""
+        version that they have loaded."""
         self.answers["library"] = version
         build(self.folder / LIBRARY)
         self.set({})

@@ -2,7 +2,7 @@
 nvidia-ml-py.
 
 Each fault has its reason, the devices that it withholds from placement (this one, all on the node,
-none), and its end.
+or none), and the condition that ends it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def test_slices_without_the_rights_to_them(
 def test_mode_of_slices_that_the_driver_does_not_tell(
     make_nvml: MakeNvml, start: MakeVendor
 ) -> None:
-    """It is not treated as a whole GPU, because a program would get one of its slices."""
+    """The GPU is not treated as a whole one, because a program would get one of its slices."""
     nvml = make_nvml(1)
     nvml.partition(0, ["1g.18gb"])
     nvml.fail("gpu.0.nvmlDeviceGetMigMode", NO_PERMISSION)

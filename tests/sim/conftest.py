@@ -18,7 +18,7 @@ from .database import Postgres
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def virtual_template(database_server: DatabaseServer) -> AsyncIterator[str]:
     """The name of a migrated database in virtual time: a migration takes more CPU time than most of
-    these tests."""
+    these tests do."""
     async with database_server.new_database() as dsn:
         await Postgres.prepare(dsn)
         yield urlsplit(dsn).path.removeprefix("/")

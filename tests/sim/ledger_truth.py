@@ -84,8 +84,8 @@ class Truth:
 
     def _session(self, row: Any) -> None:
         """Kernels that an attempt leaves on a silent agent when it ends are charged up to the last
-        contact. Kernels that it left on an agent that falls silent later are charged once their end
-        is known."""
+        contact. Kernels that it leaves on an agent that falls silent later are charged once their
+        end is known."""
         latest = self.attempts.get(row["id"], 1)
         self.attempts[row["id"]] = row["attempt"]
         if row["status"] not in _ENDED and row["attempt"] == latest:

@@ -58,8 +58,8 @@ class NodeKernel:
         return self.simulated.alive
 
     def advance(self, now: float) -> None:
-        """Acts like its supervisor, which reads the newest contact when the lease has expired
-        according to the last one."""
+        """Acts like its supervisor, which reads the newest contact once the lease has expired by
+        the last contact that it knew."""
         while self.lease is not None and self.alive and not self.lease_expired:
             ends_at = self.lease.contact + self.lease.seconds
             if ends_at > now:

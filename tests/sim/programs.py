@@ -1,4 +1,5 @@
-"""Programs in the deterministic simulation: counts them, and destroys the nodes on which they run.
+"""Programs in the deterministic simulation: their counts, and the loss of the nodes on which they
+run.
 
 A program belongs to a session, whatever the attempt and the kernel id.
 """

@@ -52,9 +52,9 @@ async def test_repeating_generations_after_a_restore_is_detected(
 
 
 class LostSteps(Simulation):
-    """The second step of a pipeline runs when a backup is restored that has both as pending. The
-    agent's knowledge of the first one is gone by then. ``node_restarts``: its knowledge of the
-    second one is also gone."""
+    """The second step of a pipeline runs when a backup is restored that has both as pending. By
+    then, the agent has no record of the first step. ``node_restarts``: it has no record of the
+    second step either."""
 
     node_restarts = False
 

@@ -199,7 +199,7 @@ async def test_an_agent_that_came_at_the_same_moment_follows(
 async def test_what_a_manager_of_the_release_before_writes_is_of_the_group(
     api: Api, store: Store
 ) -> None:
-    """It does not know about aliases, so it writes the name from the request."""
+    """The previous release does not know about aliases, so it writes the name from the request."""
     await store.group_aliases.rename("fast", "quick", actor="root")
     fields = {"name": "m", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 1}
     spec = EndpointSpec.model_validate(

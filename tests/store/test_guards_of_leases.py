@@ -1,5 +1,5 @@
-"""Guards of the statement that ends kernels of silent agents: which ones it ends, which it leaves,
-and in which state."""
+"""Guards of the statement that ends kernels of silent agents: which kernels it ends, which it
+leaves, and in which state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SILENCE = "agent {} had no contact with a manager for the lease of 30 s"
 
 class Silence:
     """Agents: ``silent`` and ``back`` were heard from two hours ago, ``later`` and ``heard`` one
-    hour ago. ``back`` is ALIVE nevertheless."""
+    hour ago. ``back`` is nevertheless ALIVE."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -94,7 +94,7 @@ async def test_a_lease_ends_the_kernels_of_silent_agents(store: Store) -> None:
         await world.add("back", "back"),
     ]
 
-    # As other agents were when checked: heard from since, and not this kernel's agent.
+    # The other agents as they were when checked: heard from since, and not this kernel's agent.
     heard = replace(await world.add("heard", "heard"), contact=world.last_seen["silent"])
     elsewhere = replace(await world.add("elsewhere", "back"), agent_id=AgentId("silent"))
     for status in ("PENDING", "TERMINATED", "CANCELLED", "ERROR"):

@@ -121,7 +121,8 @@ async def second_attempt(
 
 
 async def test_a_session_waits_for_its_own_earlier_attempts(store: Store) -> None:
-    """But not for those of other sessions, nor for other kernels of the same attempt."""
+    """The placement does not wait for other sessions' kernels, nor for other kernels of the same
+    attempt."""
     await agents(store, "one")
     endpoint = EndpointSpec(name="tiny", engine="vllm", model="m", replicas=0)
     replica_of = (await store.endpoints.create(SYSTEM, endpoint)).snapshot.endpoint_id
@@ -149,8 +150,8 @@ async def test_a_session_waits_for_its_own_earlier_attempts(store: Store) -> Non
 
 
 async def test_placements_lock_in_one_order(store: Store, migrated_database: str) -> None:
-    """In the order in which releases lock: while another transaction holds the first counter, they
-    hold none of the others."""
+    """Placements lock counters in the order in which releases lock them: while another transaction
+    holds the first counter, they hold none of the others."""
     names = [f"node-{number:02}" for number in range(20)]
     cpu = Allocation("cpu", DeviceId(""), 1000)
     await agents(store, *names)

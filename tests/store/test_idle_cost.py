@@ -81,8 +81,9 @@ CHUNKS = [
     (integrity_checks, "SHARE", 1.0),
     (leader, "LEASE_S", 600.0),
 ]
-# Linear in the number of agents, like heartbeats: an index on the time of the last one would make
-# those more expensive. An occupancy sample adds up all slots and live sessions, twice a minute.
+# Linear in the number of agents, like heartbeats: an index on the time of the last heartbeat would
+# make heartbeats more expensive. An occupancy sample adds up all slots and live sessions, twice a
+# minute.
 LINEAR = {"agents: idle: agent_contacts", "gc: idle: occupancy_record"}
 CASES = {
     "sessions": lambda n: World(agents=20 * n, running=100 * n),

@@ -113,8 +113,8 @@ async def test_the_database_clock_jumps_back_and_the_leader_lives(
 
 
 async def test_the_database_clock_jumps_forward(store: Store, other: Store) -> None:
-    """The lease is considered over. The manager that acquires it begins a new term, and the other
-    one stops."""
+    """The lease is considered over. The manager that acquires it begins a new term, and the former
+    leader stops."""
     _, first, second = two_leaders(store, other)
     await first.run_once()
     await set_lease(store, -3600)
@@ -137,7 +137,8 @@ async def test_a_lease_of_the_previous_release_is_left_alone(store: Store, other
 
 
 async def test_a_leader_that_was_replaced_writes_nothing(store: Store, other: Store) -> None:
-    """It was stopped (SIGSTOP) while another manager took over, and its clock has not moved."""
+    """The leader was stopped (SIGSTOP) while another manager took over, and its clock has not
+    moved."""
     _, first, second = two_leaders(store, other)
     await first.run_once()
     await set_lease(store, -1)

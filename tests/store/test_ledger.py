@@ -122,7 +122,7 @@ async def silence(store: Store, agent: FakeAgent, for_s: float) -> None:
 
 @pytest.mark.parametrize("retries", [0, 3])
 async def test_lost_attempt_is_charged_up_to_the_last_contact(store: Store, retries: int) -> None:
-    """Even if the agent comes back later, and the kernel has run all the time."""
+    """This holds even if the agent comes back later and the kernel has run all the time."""
     agent = FakeAgent(store)
     more = {"on_lost_agent": "requeue", "overlap": "allowed", "retries": 3} if retries else {}
     kernel = await run(store, agent, **more)

@@ -28,8 +28,8 @@ Amounts = Counter[tuple[str, str, str]]
 
 @dataclass(frozen=True)
 class Record:
-    """An amount of a unit per second, starting at ``began``; without ``seconds``, a correction. In
-    seconds."""
+    """An amount of a unit per second, starting at ``began``; without ``seconds``, it is a
+    correction. Times are in seconds."""
 
     project: str
     unit: str

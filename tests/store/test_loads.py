@@ -420,7 +420,8 @@ def test_specs_of_the_release_before_are_read() -> None:
 
 
 async def test_engines_that_are_none_do_not_fail_those_of_other_agents(platform: Loaded) -> None:
-    """They are written in one statement, and a row that fails it would fail all later usage."""
+    """They are written in one statement, so a row that makes it fail would make all later usage
+    fail."""
     await platform.create(replicas=1)
     await platform.until(complete)
 

@@ -64,7 +64,8 @@ async def test_a_manager_that_stops_beating_is_removed_with_its_connections(
 
 
 async def test_a_paused_observer_removes_nobody(store: Store, other: Store) -> None:
-    """It was stopped, or the database was away for both, so that no heartbeat could be seen."""
+    """This manager was stopped, or the database was away for both managers, so that no heartbeat
+    could be seen."""
     clock = ManualClock()
     first = Presence(store, clock, lambda: "a:1")
     second = Presence(other, clock, lambda: "b:1")
@@ -128,7 +129,7 @@ async def test_the_end_of_an_older_stream_means_nothing(store: Store, other: Sto
 async def test_a_manager_that_was_removed_returns_with_its_agents(
     store: Store, other: Store
 ) -> None:
-    """It was stopped for a while (SIGSTOP), and its agents' streams survived that."""
+    """The manager was stopped for a while (SIGSTOP), and its agents' streams survived."""
     clock = ManualClock()
     first = Presence(store, clock, lambda: "a:1")
     await first.run_once()

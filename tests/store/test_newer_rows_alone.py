@@ -1,5 +1,5 @@
-"""One row that a newer release has stored, requested by itself or written: the answer says what it
-needs, and an operation on it is carried out."""
+"""One row that a newer release has stored, requested by itself or written: the answer states what
+the row needs, and an operation on it is carried out."""
 
 from __future__ import annotations
 

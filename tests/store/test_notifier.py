@@ -199,8 +199,8 @@ async def test_pass_rereads_only_agents_changed_by_any_manager(
                 agent.agent_id: sum(device.free for device in agent.devices) for agent in agents
             }
 
-        # The notifications of the reports above may still be in transit. Nothing else makes it read
-        # again.
+        # The notifications of the reports above may still be in transit. Nothing else makes the
+        # manager read again.
         async with asyncio.timeout(30):
             while await free() != expected:
                 await asyncio.sleep(0.01)

@@ -229,7 +229,7 @@ async def test_an_array_that_is_retried_runs_so_many_at_once_with_those_that_are
         kept = ["succeeded", "succeeded", "succeeded", "failed", "pending"]
         assert list(states(await get(api, "admin", "train")).values()) == kept
 
-        # 4 no longer waits for any: 3 is the only one before it that has yet to run.
+        # 4 no longer waits for any element: 3 is the only one before it that has yet to run.
         await post(api, "admin", "/train/retry", expected=202)
         assert await store.database.fetch(MISCOUNTED) == []
         assert await schedule(store) == 2

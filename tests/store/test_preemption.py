@@ -305,8 +305,8 @@ async def test_ended_session_is_not_preempted(store: Store) -> None:
 async def test_victim_that_ends_while_its_agent_is_read_is_not_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its device is neither free nor held if free devices are read before it ends and running work
-    after it."""
+    """Its device is neither free nor held if free devices are read before it ends, and running work
+    after that."""
     agent = FakeAgent(store, gpus=3)
     await agent.report()
     await allow(store)

@@ -231,7 +231,7 @@ async def test_start_detail_is_kept_until_the_status_changes(store: Store) -> No
 async def test_update_that_met_a_concurrent_change_is_followed_by_a_full_report(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel was stopped between reading and writing its end, so the write changed nothing."""
+    """The kernel was stopped between reading and writing its end, so the write changes nothing."""
     agent = FakeAgent(store)
     await agent.report()
     made = await store.sessions.create(

@@ -91,8 +91,8 @@ async def test_sessions_are_deleted_in_batches_by_their_end(
 async def test_garbage_collector_deletes_until_nothing_is_left(
     store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one iteration if there is time, otherwise in the following ones; not before the clock has
-    been steady."""
+    """Rows are deleted in one iteration if there is time, otherwise in the following ones, and not
+    before the clock has been steady."""
     monkeypatch.setattr(retention, "BATCH", 2)
     await ended(store, 9, timedelta(days=3))
     await add(store, "kept", key="old")

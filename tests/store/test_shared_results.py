@@ -1,5 +1,5 @@
-"""Equal batch sessions on two GPUs: which ones run, which take a result, and what later ones
-learn."""
+"""Equal batch sessions on two GPUs: which ones run, which take a result, and what later sessions
+reuse."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def test_what_is_not_of_the_type_is_none(store: Store, function: str) -> N
 
 
 async def test_seconds_of_any_number_are_a_time(store: Store) -> None:
-    """The type must also be known to Python, because a row with another one could not be read
+    """The type must also be known to Python, because a row with an unknown type could not be read
     either."""
     rows = await store.database.fetch(
         "SELECT now() + make_interval(secs => as_number(n)) AS at FROM unnest($1::jsonb[]) n",

@@ -217,8 +217,8 @@ def _body(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
 
 def signatures(path: str, text: str) -> list[str]:
     """A function takes at most four positional arguments besides its object. Tests, fixtures and
-    commands are called by name. Cached functions keep theirs, because a named argument makes a
-    different key, and is slower."""
+    commands are called by name. Cached functions keep their positional arguments, because a named
+    argument makes a different key, and is slower."""
     if not _python(path) or "/migrations/versions/" in path:
         return []
     found = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 MARK = "pytest.mark.smoke"
-# The hpc case has two sites: Slurm, and HEAppE in front of it. The heappe case needs no Slurm.
+# The hpc case has two sites: Slurm, and HEAppE in front of it. The heappe case does not need Slurm.
 INTEGRATIONS = {
     "browser": "test_the_button_of_the_console_leads_there_and_back",
     "celery": "test_sessions_call_the_tasks_of_the_example",

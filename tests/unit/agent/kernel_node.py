@@ -119,7 +119,7 @@ class Node:
         assert self.kernels.apply_orders(Orders(self._generation, specs))
 
     def find(self, spec: KernelSpec) -> Observation | None:
-        """Returns None once it is removed, although its end is reported once more."""
+        """Returns None once the kernel is removed, although its end is reported once more."""
         if spec.kernel_id not in {*self.kernels.states(), *self.node.kernels}:
             return None
         return next((o for o in self.kernels.observations() if o.kernel_id == spec.kernel_id), None)

@@ -121,7 +121,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_starts_are_numbered_upwards_whatever_the_clock_says(tmp_path: Path) -> None:
-    """A manager treats the stream of a start with a smaller number as an older one, and refuses
+    """A manager treats a stream whose start has a smaller number as an older stream, and refuses
     it."""
     clock = ManualClock()
     first = CheckpointFiles(tmp_path).record_start(clock)

@@ -33,8 +33,8 @@ K = KernelId("k")
 
 class ScriptedEngine:
     """Keeps the last ``kept`` messages of one container. Its readings are complete, but its streams
-    are not: each ends after ``stream`` messages. It breaks after the number of pieces that is next
-    in ``breaks``."""
+    are not: each ends after ``stream`` messages. A stream breaks after the next number of pieces in
+    ``breaks``."""
 
     def __init__(self, kept: int = 1_000_000, stream: int = 3, breaks: Iterable[int] = ()) -> None:
         self.written = list[OutputLine]()
@@ -200,7 +200,8 @@ async def test_what_the_engine_has_rotated_away_is_told(tmp_path: Path) -> None:
 
 
 async def test_output_costs_by_what_is_new(tmp_path: Path) -> None:
-    """A reading begins near the last message that was copied, not at the first that is kept."""
+    """A reading starts near the last message that was copied, not at the first message that is
+    kept."""
     engine = ScriptedEngine()
     logs = logs_of(engine, tmp_path)
     for number in range(4000):

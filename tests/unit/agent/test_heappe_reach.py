@@ -128,8 +128,8 @@ def test_a_job_is_given_up_only_after_its_time(timeout_s: float) -> None:
         (replace(_RUNS, gone_at=NOW - 30), S.RUNNING, _KEPT_S - 30),
         # Not beyond its walltime, of which at most 200 s are left.
         (replace(_RUNS, running_at=NOW - 7000, gone_at=NOW - 30), S.RUNNING, 110),
-        # The site says that it has ended, and it cannot be reached, so nothing suggests that it
-        # still runs.
+        # The site reports that the job has ended, and the job cannot be reached, so nothing
+        # suggests that it still runs.
         (
             replace(_RUNS, state=J.FAILED, gone_at=NOW - 5, silent_at=NOW - 5, answered_at=NOW - 9),
             S.EXITED,

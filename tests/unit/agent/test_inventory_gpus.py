@@ -19,9 +19,9 @@ GIB = 1024**3
 
 
 class Driver:
-    """Fake NVML. ``links``: per GPU the remote end of each link, a GPU or "switch"; None means that
-    the link is down. ``slices``: per GPU in MIG mode the profiles of its slices; None means an
-    empty slot."""
+    """Fake NVML. ``links``: for each GPU, the remote end of each link, which is a GPU or "switch";
+    None means that the link is down. ``slices``: for each GPU in MIG mode, the profiles of its
+    slices; None means an empty slot."""
 
     NVML_NVLINK_DEVICE_TYPE_GPU = 0
     NVML_NVLINK_DEVICE_TYPE_SWITCH = 2

@@ -1,4 +1,4 @@
-"""States that an agent reports for a kernel: its knowledge from the first report on and after a
+"""States that an agent reports for a kernel: what it knows from the first report on, and after a
 restart."""
 
 from __future__ import annotations

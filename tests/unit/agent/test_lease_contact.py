@@ -48,8 +48,8 @@ def contact(tmp_path: Path) -> float:
 def test_contact_counts_from_when_the_report_was_sent(
     tmp_path: Path, clock: ManualClock, leases: KernelLeases
 ) -> None:
-    """The manager counts from when it stored the report: counted from the answer, both could run
-    the program."""
+    """The manager counts from when it stored the report: if the agent counted from the answer, both
+    attempts could run the program."""
     sent_at = leases.request()
     assert sent_at == 1_000_000
     clock.advance(60)

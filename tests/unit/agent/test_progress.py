@@ -114,8 +114,8 @@ def test_bars_of_tqdm_are_read_from_a_log() -> None:
     ],
 )
 def test_what_a_hostile_program_prints_is_parsed_in_linear_time(line: bytes, log: bool) -> None:
-    """This runs on the agent's event loop, for each of its kernels every few seconds. It is
-    counted, not timed."""
+    """This runs on the agent's event loop, for each of its kernels every few seconds. The test
+    counts the work instead of timing it."""
     steps = 0
 
     def count(frame: object, event: str, _: object) -> None:

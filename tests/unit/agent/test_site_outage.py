@@ -25,8 +25,8 @@ PATIENCE_S = 1800.0
 
 
 class Site:
-    """Its agent's ``node``. ``failure``: the failure of a submission, or None if it is accepted.
-    ``intended``: for each try, whether the agent's checkpoint had the kernel."""
+    """The ``node`` of the site's agent. ``failure``: the failure of a submission, or None if it is
+    accepted. ``intended``: for each try, whether the agent's checkpoint had the kernel."""
 
     def __init__(self, node: Node, state: Path, outage_s: float) -> None:
         self.node = node

@@ -1,4 +1,4 @@
-"""Report deltas: the receiver follows the sender and detects drift, whichever fields each end
+"""Report deltas: the receiver follows the sender and detects drift, whichever fields either side
 has."""
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def test_fields_of_a_newer_release_do_not_change_the_digest() -> None:
     for ports in ({"a": 1}, {"a": 1, "b": 2}, {"a": 3, "b": 2}):
         wire = sender.next_message(report(ports))
         for index, content in enumerate(wire.kernels):
-            # It precedes the fields of this release, so that encoding it again produces different
-            # bytes.
+            # The unknown field precedes the fields of this release, so that encoding it again
+            # produces different bytes.
             wire.kernels[index] = UNKNOWN_FIELD + content
 
         ids = [agent_pb2.Observation.FromString(content).kernel_id for content in wire.kernels]

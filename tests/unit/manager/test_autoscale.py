@@ -157,8 +157,9 @@ def test_constant_load_does_not_flap(wanted: int, waits: list[int]) -> None:
 
 @given(st.integers(1, 5), st.integers(1, 8), st.integers(1, 60))
 def test_constant_demand_does_not_flap(wanted: int, seats: int, demand: int) -> None:
-    """The replicas run as many requests as they have seats, and the others wait. The number may
-    fall too far once, before it is known how many run when requests start to wait."""
+    """The replicas run as many requests as they have seats, and the others wait. The number of
+    replicas may fall too far once, before it is known how many requests run when others start to
+    wait."""
     numbers = []
     current = wanted
     at = ago(0)

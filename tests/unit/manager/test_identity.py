@@ -79,7 +79,7 @@ def member(role: str | None, platform: str | None = None) -> UserFacts:
         (LEAD, {"user": "bob"}, STRANGER, InvalidInput),
         (LEAD, {"user": "bob", "project": "speech"}, member("member"), NotFound),
         (LEAD, {"role": "auditor"}, member("admin", "auditor"), Forbidden),
-        # An administrator may create anyone's keys; a user who does not exist is created with the
+        # An administrator may create keys for anyone; a user who does not exist is created with the
         # key.
         (ADMIN, {}, STRANGER, NewKey(Owner("k", "default"), MEMBER)),
         (ADMIN, {"user": "bob", "project": "new"}, STRANGER, NewKey(Owner("bob", "new"), MEMBER)),

@@ -154,7 +154,7 @@ def test_strict_head_blocks_a_session_that_fits() -> None:
         agents, [pending_session("big", 4, 1), pending_session("it", 2, 2)], "it", hol="strict"
     )
 
-    # The planner did not try it, but the missing capacity is still reported.
+    # The planner did not try the session, but the missing capacity is still reported.
     assert late.refusals[0].startswith(
         "needs 2 cuda.device; best agent gpu-01 has 1 free, 4 after session a!"
     )

@@ -40,7 +40,7 @@ def test_place_of_one_owner_changes_no_hold_of_another() -> None:
 
 
 def test_used_up_quota_does_not_make_a_head() -> None:
-    """The head is the first session within its quota that is refused for lack of capacity."""
+    """The queue head is the first session within its quota that is refused for lack of capacity."""
     pending = [session("s0", 3, user="ann"), session("s1", 3, created=1, user="bob")]
     result = make_plan(
         [node("a", 4, free_cpu=2)], pending, quotas=(Quota("user", "ann", {}, {}, 0, 0),)
@@ -191,8 +191,8 @@ def test_updated_session_moves_in_the_queue() -> None:
 
 
 def test_earliest_fit_is_not_the_first_end_if_too_little_ends() -> None:
-    """Agents are probed in the order of their first ends; the first two release too little by
-    then."""
+    """Agents are probed in the order of their first end times; the first two agents release too
+    little by then."""
     planner = planner_with(cpus=1)
     planner.update_agents([_busy("b", 5), _busy("c", 6, 30), _busy("d", 20, 21)])
     planner.update_sessions([session("s0", 4)])
@@ -228,8 +228,8 @@ def test_quota_with_other_slots_applies_at_once() -> None:
 
 
 def test_reservation_counts_ends_of_sessions_placed_in_this_pass() -> None:
-    """The head needs a whole agent: a becomes free, once the session now placed there has ended,
-    before b does."""
+    """The queue head needs a whole agent: once the session that is now placed on ``a`` has ended,
+    ``a`` becomes free before ``b`` does."""
     planner = planner_with(cpus=4)
     planner.update_agents([_busy("b", 9, 9)])
     planner.update_sessions([session("s0", 2, time_limit=5), session("s1", 4, created=1)])
@@ -239,8 +239,8 @@ def test_reservation_counts_ends_of_sessions_placed_in_this_pass() -> None:
 
 
 def _busy(name: str, *ends: int) -> AgentState:
-    """An agent with four cpus: two for each kernel with a given end in microseconds; the other
-    kernels have no end."""
+    """An agent with four cpus: two for each kernel with a given end time in microseconds; the other
+    kernels have no end time."""
     two = (Allocation("cpu", DeviceId(""), 2000),)
     running = [
         Running(SessionId(f"r-{name}-{n}"), KernelId(f"k-{name}-{n}"), two, NOW + end)
@@ -250,7 +250,8 @@ def _busy(name: str, *ends: int) -> AgentState:
 
 
 def test_node_is_offered_when_its_reservation_ends() -> None:
-    """a is reserved for the head, and s1 would fit there; then the head fits on b."""
+    """``a`` is reserved for the queue head, and ``s1`` would fit there; then the head fits on
+    ``b``."""
     planner = planner_with()
     planner.update_agents([_busy("a", 5, 7), _busy("b", 90)])
     planner.update_agents([replace(_busy("a", 7), free={"cpu": 2000, "mem": 8192})])

@@ -1,4 +1,5 @@
-"""Reservations by example: their start, and sessions that may start ahead or cannot be helped."""
+"""Reservations by example: their start, and sessions that may start ahead or for which waiting does
+not help."""
 
 from __future__ import annotations
 
@@ -390,7 +391,7 @@ def test_what_a_pass_has_placed_is_an_end_that_is_known() -> None:
 
 @pytest.mark.parametrize(("cpu", "starts"), [(2, True), (3, False)])
 def test_what_comes_after_another_session_has_what_that_one_leaves(cpu: int, starts: bool) -> None:
-    """At the known end there is room for the first one, for the second one, and for two more
+    """At the known end time there is room for the first one, for the second one, and for two more
     cores."""
     agents = [node("a", 16, free_cpu=4, running=(running("r", 12, 50),))]
     pending = [late("first", 8), late("second", 6, created=1), session("third", cpu, created=2)]
@@ -413,8 +414,8 @@ def test_what_comes_after_another_session_has_what_that_one_leaves(cpu: int, sta
 def test_what_comes_after_a_pair_that_has_its_agent_in_two_ways(
     parts: tuple[int, int], third: dict[str, Any], starts: bool
 ) -> None:
-    """The pair gets a at a known end, and holds it in case c becomes free earlier. The second one
-    waits for memory there, and needs four of the twelve cores."""
+    """The pair gets ``a`` at a known end time, and holds it in case ``c`` becomes free earlier. The
+    second session waits for memory there, and needs four of the twelve cores."""
     takes_memory = (Allocation("mem", DeviceId(""), 50),)
     on_a = Running(SessionId("on-a"), KernelId("on-a"), takes_memory, None)
     agents = [

@@ -142,8 +142,8 @@ def test_few_that_stay_delay_nobody() -> None:
 
 
 def test_ten_thousand_agents_are_spread_in_half_a_minute() -> None:
-    """Two managers when a third one joins: each time, the agents that are asked take two seconds to
-    move."""
+    """Two managers when a third one joins: in each round, the agents that are asked take two
+    seconds to move."""
     spreadings = {"a": Spreading(), "b": Spreading()}
     counts = {"a": 5000, "b": 5000, "c": 0}
     now = 0.0

@@ -1,4 +1,4 @@
-"""Sessions that the platform ends or moves: drained agents, earlier attempts, silent sites."""
+"""Sessions that the platform ends or moves: drained agents, earlier attempts and silent sites."""
 
 from __future__ import annotations
 

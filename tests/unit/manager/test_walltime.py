@@ -128,7 +128,7 @@ def history(queue_s: float, load_s: float) -> StartHistory:
 
 def test_an_endpoint_that_wakes_tells_when_it_is_expected() -> None:
     """Based on the start that its site expects and recent loading times, otherwise on the history
-    of both."""
+    of queue and loading times."""
     site = Site(3600, lambda _: 900, 60, history(600, 60))
     assert next_ready_at(site.endpoint, site.now) is None, "nothing starts"
     site.step(1)

@@ -1,4 +1,5 @@
-"""The body reader: piece by piece it finds the same as ``json``, and it truncates large values."""
+"""The body reader: reading piece by piece, it finds what ``json`` finds, and it truncates large
+values."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ OF_WORD = {
 )
 def test_no_order_of_events_leaves_the_table(replicas: str, first: str, words: list[str]) -> None:
     """Each event is accepted exactly where the table has it, and leads to the state that the table
-    gives. In each state its meaning applies: the place in the queue, the replica, the
+    gives. In each state, the request has what the state means: a place in the queue, a replica, a
     reservation."""
     limiter = Counting(room=9)
     playbook = Playbook(replicas, limiter)

@@ -1,4 +1,4 @@
-"""The report stream: what it keeps of the usage that a manager has stored."""
+"""The report stream: how much it keeps of the usage that a manager has stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
 
 
 class ManagerCall:
-    """The call to a manager that stores all usage. ``used``: creates more of it. Ends after
+    """The call to a manager that stores all usage. ``used``: creates more usage. Ends after
     ``reports``.
 
     ``sizes``: the allocated memory with 500 reports to come, and before the last one."""

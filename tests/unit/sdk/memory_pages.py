@@ -1,4 +1,4 @@
-"""Pages of in-memory listings. Their cursors are positions, which the real ones are not."""
+"""Pages of in-memory listings. Their cursors are positions, unlike the real ones."""
 
 from __future__ import annotations
 

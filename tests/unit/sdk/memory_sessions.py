@@ -39,8 +39,8 @@ def _is_wanted(view: SessionView, statuses: frozenset[Status], results: frozense
 
 
 class MemorySessions:
-    """Also the ``Terminator`` and the ``LogSource``. ``next``: fields for sessions that are created
-    next."""
+    """Also the ``Terminator`` and the ``LogSource``. ``next``: the fields of sessions created from
+    now on."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -35,7 +35,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 class Engine:
     """An engine that answers each chat as ``handle`` specifies. ``bodies``: the requests received;
-    ``peak``: the most at one time."""
+    ``peak``: the largest number at one time."""
 
     def __init__(self, handle: Handler) -> None:
         self.handle = handle

@@ -21,7 +21,7 @@ class ScriptedServer:
     """Gives each connection the next list of answers, one per request, and closes it after the
     last.
 
-    An answer of b"" means none: the connection closes when the request has arrived.
+    The answer b"" means no answer: the connection closes when the request has arrived.
     """
 
     def __init__(self, *connections: list[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Addresses and keys of clients that specify none: they use those of the command line."""
+"""Addresses and keys of clients that specify none: they use the command line's."""
 
 from __future__ import annotations
 
