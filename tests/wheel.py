@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def build(folder: Path, source: Path = ROOT) -> Path:
-    """A wheel of this checkout, or of other sources. Its build backend is from PyPI, as
-    everywhere."""
+    """A wheel of this checkout, or of other sources. Its build backend comes from PyPI, as in every
+    build."""
     uv = shutil.which("uv")
     command = [uv, "build", "--wheel", "--quiet", "--out-dir"] if uv else []
     command = command or [

@@ -260,8 +260,8 @@ async def test_load_of_its_engine_is_shown(platform: Platform) -> None:
 
 
 async def test_priority_of_a_key_reaches_its_queue(platform: Platform) -> None:
-    """Requests that arrive last with a higher priority or none overtake waiting ones with a low
-    priority."""
+    """Requests that arrive last, with a higher priority or with none, overtake waiting requests
+    with a low priority."""
     async with platform.client() as client:
         lowly = (await client.keys.create(KeySpec(name="lowly", max_priority=1))).secret
         urgent = (await client.keys.create(KeySpec(name="urgent", max_priority=90))).secret

@@ -287,7 +287,7 @@ async def wait_until_no_processes(kernel_id: str, timeout_s: float = 10) -> None
 
 async def wait_for_words(file: Path, at_least: int, timeout_s: float = 10) -> list[str]:
     """The words in a file, once it has ``at_least`` of them. A kernel may be RUNNING before it
-    writes."""
+    writes the file."""
     async with asyncio.timeout(timeout_s):
         while len(words := file.read_text().split() if file.exists() else []) < at_least:
             await asyncio.sleep(0.02)

@@ -55,7 +55,7 @@ def identity(
 
 
 def dialer(path: Path, who: Identity | None, token: str = TOKEN) -> Dialer:
-    """The dialer of a peer with this identity; None means with the link token."""
+    """The dialer of a peer with this identity; with None, the dialer uses the link token."""
     if who is None:
         return Dialer("127.0.0.1:1", token=token, clock=CLOCK)
     file = IdentityFile(path / f"{who.kind}-{who.name}-{who.id}.json")

@@ -183,8 +183,8 @@ class Requests:
             name: self.values(one) for name, one in properties.items() if name not in required
         }
 
-        # Few optional fields at a time, because otherwise nearly every object breaks a rule between
-        # two of them.
+        # Few optional fields at a time, because otherwise nearly every object breaks a rule that
+        # relates two of them.
         few = st.lists(st.sampled_from(sorted(optional) or ["-"]), max_size=3, unique=True)
         return few.flatmap(
             lambda names: st.fixed_dictionaries(

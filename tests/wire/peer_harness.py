@@ -95,8 +95,8 @@ async def site(migrated_database: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 class open_site:
-    """``days``: the lifetime of peer certificates. ``agent_addresses``, ``proxy_addresses``: like
-    the settings. ``grace_s``: how long until an agent is SUSPECT, and then LOST."""
+    """``days``: the lifetime of peer certificates. ``agent_addresses``, ``proxy_addresses``: the
+    settings of the same names. ``grace_s``: how long until an agent is SUSPECT, and then LOST."""
 
     def __init__(
         self,

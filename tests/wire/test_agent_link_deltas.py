@@ -60,7 +60,7 @@ def test_kernel_that_is_to_reload_is_named_again() -> None:
 
 
 async def test_program_reloads_by_its_orders(manager: h.FakeManager, tmp_path: Path) -> None:
-    """Also kernels that an agent finds on start, but not again after it has reported them."""
+    """This includes kernels that an agent finds on start, but not after it has reported them."""
     told = tmp_path / "told"
     source = f"trap 'echo again >> {told}' HUP; echo ready >> {told}; while :; do sleep 0.05; done"
     spec = replace(h.kernel("sh", "-c", source), reload=KernelReload(signal="HUP", timeout_s=20))

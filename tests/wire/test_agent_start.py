@@ -52,7 +52,7 @@ async def test_invalid_settings_are_rejected(
 async def test_an_agent_without_space_for_its_state_says_so_until_it_has_some(
     manager: h.FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This applies from its first report on: nothing is placed there in between."""
+    """This applies from the agent's first report on: nothing is placed there in the meantime."""
     monkeypatch.setattr(service, "FREE_SPACE_S", 0.05)
     for limit in ("LEAST_BYTES", "ENOUGH_BYTES"):
         monkeypatch.setattr(free_space, limit, 1 << 62)

@@ -108,8 +108,8 @@ class Cluster:
             self.links.append(asyncio.create_task(follow_routes(dialer, name)))
 
     async def is_whole(self) -> bool:
-        """Whether each manager reaches the agents of both, the other's over the link between
-        managers."""
+        """Whether each manager reaches the agents of both, including the other manager's over the
+        link between managers."""
         found = [await site.client.workspaces.list() for site in self.sites]
         return all({item.agent_id for item in listing.items} == set(AGENTS) for listing in found)
 

@@ -282,7 +282,8 @@ async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def test_revoked_proxy_is_left_at_once_and_not_dialed_again(tmp_path: Path) -> None:
-    """Its owner would reach the agent's kernels over connections that the agent has dialed."""
+    """The proxy's owner would reach the agent's kernels over connections that the agent has
+    dialed."""
     ca = authority()
     async with site(tmp_path, connected=False) as found:
         await found.listen(identity(ca, "proxy", "proxy-1", "p1"))

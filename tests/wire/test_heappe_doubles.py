@@ -39,7 +39,7 @@ def told(folder: Path) -> list[dict[str, object]]:
 
 
 async def test_the_earlier_job_ends_when_the_later_one_starts(tmp_path: Path) -> None:
-    """The earlier one's records about itself are gone, and it writes no more."""
+    """The earlier job's records about itself are gone, and it writes no more."""
     wait = (
         'echo begun >> "$SLURM_JOB_ID"; while [ ! -e gate ]; do sleep 0.1; done; echo done >> ended'
     )
@@ -81,7 +81,8 @@ async def test_a_job_that_the_site_starts_again_runs_again(tmp_path: Path) -> No
 
 
 async def test_a_job_whose_directory_was_deleted_ends(tmp_path: Path) -> None:
-    """Its agent has given it up: the site considers it ended, and another one takes its place."""
+    """The job's agent has given it up: the site considers the job ended, and another job takes its
+    place."""
     folder = tmp_path / "job"
     folder.mkdir()
     job = await start(

@@ -117,7 +117,7 @@ async def test_a_login_node_that_is_away_costs_no_request_and_few_calls(away_s: 
         assert set(await asyncio.wait_for(asyncio.gather(*asking), 30)) == {200}
         assert at.keeper.gone_since is None
 
-        # the first try of each that arrived before the path was known to be gone
+        # the first try of each request that arrived before the path was known to be gone
         assert calls <= 3 * away_s + 12
 
 

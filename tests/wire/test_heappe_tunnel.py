@@ -1,5 +1,5 @@
-"""The tunnel keeper against deceptive tunnels: dead ones that are listed, foreign ports, none left,
-silence."""
+"""The tunnel keeper against deceptive tunnels: dead tunnels that are still listed, foreign ports,
+no tunnels left, and silence."""
 
 from __future__ import annotations
 

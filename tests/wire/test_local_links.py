@@ -205,8 +205,8 @@ def test_other_hosts_are_dialed_as_they_are(tmp_path: Path) -> None:
 
 
 async def test_a_manager_and_its_node_over_the_sockets(migrated_database: str, home: Path) -> None:
-    """A real one: its agent is on the same host, like one over loopback, and nothing of it remains
-    after a stop."""
+    """A real manager: its agent is on the same host, like an agent over loopback, and nothing of it
+    remains after a stop."""
     settings = ManagerSettings(
         dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"
     )

@@ -102,8 +102,8 @@ async def test_member_reads_its_project_and_changes_only_its_own(
                 await call
             assert refused.value.status == 404
 
-        # A name is resolved among visible sessions: an ended one in the project, and not a live one
-        # in another project.
+        # A name is resolved among visible sessions: to an ended session in the project, not to a
+        # live session in another project.
         await ann.sessions.stop("hers")
         await cy.sessions.create(SessionSpec(name="hers", command=["x"]))
         assert (await ann.sessions.get("hers")).user == "ann"

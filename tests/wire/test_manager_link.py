@@ -204,7 +204,7 @@ async def refuse_log(agent: Stream) -> None:
 async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
     manager: Manager, client: Client, stored: str
 ) -> None:
-    """Otherwise the reply says that there is none. When followed, it was once requested endlessly,
+    """Otherwise the reply states that there is no log. A followed log was once requested endlessly,
     because the answer had already begun."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
@@ -546,8 +546,8 @@ async def test_routes_continue_above_what_proxies_have_seen(
 async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reports neither what it has seen nor that it refuses anything, only that it has applied
-    nothing."""
+    """The agent reports neither what it has seen nor that it refuses anything, only that it has
+    applied nothing."""
     monkeypatch.setattr(agent_stream, "REFUSAL_S", 0.2)
     now_ms = round(SystemClock().now().timestamp() * 1000)
     async with attach(manager) as agent:

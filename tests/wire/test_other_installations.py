@@ -130,7 +130,8 @@ async def test_a_proxy_is_not_led_by_another_installation(
 async def test_an_address_of_another_installation_is_passed_over(
     manager: Manager, other: Manager, tmp_path: Path
 ) -> None:
-    """Also if a manager asks a peer to move there, and the doctor reports the problem."""
+    """This also holds if a manager asks a peer to move there, and the doctor reports the
+    problem."""
     both = f"{manager.link_address},{other.link_address}"
     for addresses in (manager.link_address, both):
         with capture_logs() as logs:

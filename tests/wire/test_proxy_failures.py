@@ -1,5 +1,5 @@
-"""Failing replicas: retries, ejection, and the errors that clients get. Also the shutdown of the
-proxy."""
+"""Failing replicas: retries, ejection, and the errors that clients get. The shutdown of the proxy
+is also tested."""
 
 from __future__ import annotations
 

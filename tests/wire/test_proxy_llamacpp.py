@@ -87,7 +87,7 @@ async def test_llamacpp_behind_the_proxy(tmp_path):
         async def idle() -> bool:
             return await requests_processing(client, port) == 0
 
-        # The engine stops generating after the disconnect; all tokens would take it longer.
+        # The engine stops generating after the disconnect; generating all tokens would take longer.
         await until(idle, within_s=2)
 
         async with client.post(ENDLESS) as response:
@@ -105,8 +105,8 @@ async def test_llamacpp_behind_the_proxy(tmp_path):
 
 
 async def test_requests_for_which_it_has_no_room_are_held(tmp_path):
-    """Each fits alone, and two of the four fit at a time: if the next one does not fit, it drops
-    all that it has."""
+    """Each request fits alone, and two of the four fit at a time. If the next one does not fit, the
+    engine drops all that it has."""
     async with (
         llamacpp(tmp_path, slots=4) as (port, _),
         serving(tmp_path, routes(1, tiny=[target("k", port)])) as client,

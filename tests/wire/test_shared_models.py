@@ -191,8 +191,8 @@ async def test_a_member_with_a_hub_of_its_own_does_not_fill_the_cache(
 async def test_variables_of_a_member_never_reach_the_download_step(
     tmp_path: Path, hub: LocalHub, other_hub: LocalHub
 ) -> None:
-    """After the check of ``is_shared``, because they would choose the hub, the token and the
-    directory."""
+    """After the check of ``is_shared``, because these variables would choose the hub, the token and
+    the directory."""
     env = {
         "HF_ENDPOINT": other_hub.url,
         "HF_HUB_CACHE": str(tmp_path / "theirs"),

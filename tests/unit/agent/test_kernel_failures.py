@@ -88,7 +88,7 @@ async def test_agent_ends_although_a_start_does_not(
 @pytest.mark.parametrize("since_s", [WALLTIME_GRACE_S - 60, WALLTIME_GRACE_S + 60])
 async def test_job_of_a_silent_site_ends_with_its_walltime(node: Node, since_s: float) -> None:
     """This holds even while nothing can be destroyed because the site does not answer. Until then,
-    it is unreachable."""
+    the job is unreachable."""
     spec = kernel()
     node.order(spec)
     await node.until(spec, S.RUNNING)

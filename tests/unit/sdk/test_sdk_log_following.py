@@ -164,7 +164,8 @@ def test_large_logs(case: str, tail: int | None) -> None:
 
 @pytest.mark.parametrize("answer_s", [1, 7])
 def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
-    """It was restarted endlessly: its start, or the time after it, was treated as progress."""
+    """The reading was restarted endlessly: its start, or the time after it, was treated as
+    progress."""
     clock = ManualClock()
     readings = 0
 
@@ -185,8 +186,8 @@ def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
 
 
 def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> None:
-    """Bytes may be missing where it was cut off: the next reading shows that, for the attempt that
-    was newest at first. Without progress it is an error."""
+    """Bytes may be missing where the reading was cut off: the next reading shows this, for the
+    attempt that was newest at first. Without progress it is an error."""
     asked = list[tuple[int | None, int | None]]()
     answers = [(0, b"one\n"), (9, b"three\n"), (15, b"")]
 

@@ -97,8 +97,8 @@ async def test_a_wait_ends_after_its_timeout_and_with_the_errors_of_a_read(
 
 
 class Streams:
-    """A server of event streams. Each connection gets the next text, and is closed after it, unless
-    it is the last. ``resumed_after``: the ``Last-Event-ID`` of each connection."""
+    """A server of event streams. Each connection gets the next text, and is closed after that text
+    unless it is the last. ``resumed_after``: the ``Last-Event-ID`` of each connection."""
 
     def __init__(self, *texts: bytes) -> None:
         self._texts = list(texts)

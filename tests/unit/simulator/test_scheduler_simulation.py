@@ -87,7 +87,8 @@ def test_drf_prefers_the_user_with_less() -> None:
     many = tuple(job(f"a{n}", n, 2, 10) for n in range(5))
     jobs = (*many, job("b", 5, 2, 10, user="bob"))
     fifo, drf = (run(jobs, Fleet(2, 2), name) for name in ("backfill", "drf"))
-    # Two jobs run at a time. At 10 the first one ends; ann has the other agent, bob nothing.
+    # Two jobs run at a time. At 10 the first one ends; ann has the other agent, and bob has
+    # nothing.
     assert (starts(fifo)["b"], starts(drf)["b"]) == (21, 10)
 
 
