@@ -214,8 +214,8 @@ async def reconcile_all(store: Store) -> None:
 async def mark_silent(
     store: Store, *names: str, seconds: float = 3600, lost: bool = True
 ) -> list[str]:
-    """The leader finds these agents (by default all of them) silent for this long: they become
-    SUSPECT, and with ``lost`` LOST. Returns the agents that were marked last."""
+    """Let the leader find that these agents (by default all of them) have been silent for this
+    long: they become SUSPECT, and with ``lost`` LOST. Returns the agents that were marked last."""
     await store.database.fetch("DELETE FROM leases")
     term = await store.leases.acquire("test", 60)
     marked = list[str]()

@@ -69,7 +69,8 @@ async def test_other_identity_replaces_a_lost_agent_without_kernels(store: Store
 async def test_other_identity_is_refused_while_kernels_of_the_known_agent_may_run(
     store: Store,
 ) -> None:
-    """It cannot report that they have ended, because they may run on another machine."""
+    """The other agent cannot report that the kernels have ended, because they may run on another
+    machine."""
     _, newcomer, session = await two(store)
     await mark_silent(store)
     await reconcile_all(store)

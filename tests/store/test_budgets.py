@@ -59,7 +59,7 @@ async def measure(store: Store) -> dict[str, BudgetView]:
 
 
 async def count(store: Store, sequence: int, **given: object) -> None:
-    """A record for the current time, and not for the start of the tests, which may have been on
+    """A record for the current time instead of the start of the tests, which may have been on
     another day."""
     given = {"ended_ms": round(datetime.now(UTC).timestamp() * 1000)} | given
     given = {"began_ms": given["ended_ms"]} | given

@@ -104,8 +104,8 @@ async def end_lease(store: Store) -> None:
 
 
 async def test_an_earlier_standby_does_not_lead_on_a_newer_schema(store: Store) -> None:
-    """Neither a manager that states which schema it knows may lead, nor one from a release that
-    does not, until both may."""
+    """A standby leads only once it is allowed to, whether or not its release states which schema it
+    knows."""
     newer = LeaseStore(store.database, NEWER)
     older = LeaseStore(store.database)
     assert await newer.acquire("newer", LONG_S) == 1

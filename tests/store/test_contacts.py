@@ -17,7 +17,8 @@ from .conftest import FakeAgent
 
 
 async def test_contact_comes_with_orders_that_were_read_after_its_report(store: Store) -> None:
-    """Otherwise a kernel that waits for contact would start after its lease was considered over."""
+    """Otherwise a kernel that waits for contact would start after its lease had been considered
+    over."""
     links = AgentLinks(store, ManagerMetrics(), StoreClock())
     report = replace(FakeAgent(store).full_report(), stream=1, sent_at=7)
     stream = AgentStream(report_to_wire(report), LinkCaller())

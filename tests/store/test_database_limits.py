@@ -138,7 +138,8 @@ async def test_migration_does_not_wait_for_a_lock(
 
 
 async def test_migration_that_waits_for_a_lock_holds_no_other(empty_database: str) -> None:
-    """A running manager would wait for that one, and one of them would be ended as a deadlock."""
+    """A running manager would wait for that lock, and Postgres would end one of the two to resolve
+    the deadlock."""
     await migrate(empty_database, OLDEST_SCHEMA)
     reader = await asyncpg.connect(empty_database)
     observer = await asyncpg.connect(empty_database)

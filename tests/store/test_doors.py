@@ -58,7 +58,7 @@ def expected(door: Door, key: Key, session: Session) -> int:
 
 
 def asked(world: World, kind: str, door: Door) -> list[tuple[Key, Session]]:
-    """Callers who are refused come first, because one who is allowed may stop or rename the
+    """Callers who are refused come first, because a caller who is allowed may stop or rename the
     session."""
     cases = list(world.cases(ALL if kind == "proxy" else (None,)))
     if kind in ("rest", "ssh"):  # each costs a request
@@ -166,7 +166,7 @@ def test_every_ssh_channel_is_in_the_matrix() -> None:
 
 
 def test_calls_of_the_links_that_open_a_session_for_a_user_are_in_the_matrix() -> None:
-    """The others belong to agents, managers and proxies, which act for no user."""
+    """The other calls belong to agents, managers and proxies, which act for no user."""
     served = {
         f"{service.name}.{method.name}"
         for module in (agent_pb2, managers_pb2, peers_pb2, routes_pb2, ssh_pb2)

@@ -1,4 +1,5 @@
-"""Expected starts: every reported one is kept with its outcome, and their errors are published."""
+"""Expected starts: every reported start is kept with its outcome, and their errors are
+published."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def micros(at: datetime) -> int:
 
 
 async def test_backfill_uses_expected_ends_of_running_kernels(store: Store) -> None:
-    """The head of the queue starts when the last running kernel has ended; shorter sessions may go
+    """The queue head starts when the last running kernel has ended; shorter sessions may go
     first."""
     agent = FakeAgent(store, "a", gpus=2)
     await agent.report()

@@ -29,8 +29,8 @@ LEFT_OUT = {"last_used_at"}
 
 @dataclass(frozen=True)
 class Ask:
-    """``member``: use the key of a member of another project. ``if_match``: use this one of the
-    versions returned so far."""
+    """``member``: use the key of a member of another project. ``if_match``: which of the versions
+    returned so far to use."""
 
     method: str
     path: str

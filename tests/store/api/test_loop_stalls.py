@@ -60,8 +60,8 @@ def _hostile(row: Route) -> dict[str, bytes]:
 
 
 class MeasuringSelector(selectors.DefaultSelector):
-    """Measures the CPU time of the loop's thread between two selections, which is the time of some
-    callbacks."""
+    """Measures the CPU time of the loop's thread between two selections, which is the time that a
+    few callbacks take."""
 
     def __init__(self) -> None:
         super().__init__()
