@@ -172,7 +172,7 @@ def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
 
 @st.composite
 def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Snapshot:
-    """Little free capacity on one to ``most`` agents, and many sessions that need it."""
+    """One to ``most`` agents with little free capacity, and many sessions that need it."""
     states = tuple(draw(busy_agents(f"a{number}")) for number in range(draw(st.integers(1, most))))
     pending = tuple(
         Pending(
@@ -341,8 +341,8 @@ def add(free: Amounts, allocations: tuple[Allocation, ...], sign: int) -> Amount
 
 
 def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
-    """Whether ``kernels`` fit at once, by trying every choice of whole devices and one fraction for
-    each."""
+    """Whether all of ``kernels`` fit at the same time, found by trying every choice of whole
+    devices and one fraction for each."""
     if not kernels:
         return True
 
@@ -377,8 +377,8 @@ def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
 
 
 def when_emptied(agent: AgentState) -> Amounts:
-    """The capacity that can be allocated once everything that ends by itself has ended; services
-    and unhealthy devices stay."""
+    """The capacity that can be allocated once everything that ends by itself has ended. Services
+    keep running, and unhealthy devices stay unhealthy."""
     scalars: Amounts = {(slot, ""): amount for slot, amount in agent.capacity.items()}
     amounts = scalars | {
         (d.slot, str(d.device_id)): d.capacity if d.healthy else 0 for d in agent.devices
@@ -393,8 +393,8 @@ def when_emptied(agent: AgentState) -> Amounts:
 
 
 def can_be_helped(snapshot: Snapshot, item: Pending) -> bool:
-    """Whether it could start if everything that ends by itself had ended, by trying every choice of
-    agents."""
+    """Whether the session could start if everything that ends by itself had ended, found by trying
+    every choice of agents."""
     kernels = [kernel.slots for kernel in item.kernels]
     able = [
         agent
@@ -415,7 +415,7 @@ def can_be_helped(snapshot: Snapshot, item: Pending) -> bool:
 
 
 def fit_apart(able: Sequence[Amounts], kernels: Sequence[Mapping[str, int]]) -> bool:
-    """Whether each kernel fits on a separate agent, by trying every choice of agents."""
+    """Whether each kernel fits on a separate agent, found by trying every choice of agents."""
     fits = [[fit(free, [slots]) for slots in kernels] for free in able]
     return any(
         all(row[kernel] for kernel, row in enumerate(chosen))
@@ -424,7 +424,7 @@ def fit_apart(able: Sequence[Amounts], kernels: Sequence[Mapping[str, int]]) -> 
 
 
 def _kernels_left(agent: AgentState) -> int:
-    """How many kernels it can run once everything that ends by itself has ended."""
+    """How many kernels the agent can run once everything that ends by itself has ended."""
     if agent.max_kernels is None:
         return 1_000
     return agent.max_kernels - sum(running.endless for running in agent.running)

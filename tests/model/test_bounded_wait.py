@@ -58,8 +58,8 @@ def bounded_policies(draw: st.DrawFn, scale: int = 1) -> Policy:
 
 
 def start_within_bound(world: World, stream: list[list[Work]]) -> str:
-    """Play the world until the session ``NAME`` has started, and check it against the bound
-    computed in the tick in which it became overdue."""
+    """Play the world until the session ``NAME`` has started, and check its start against the bound
+    that was computed in the tick in which it became overdue."""
     latest: int | None = None
     gpus = sum(machine.gpus for machine in world.machines)
     for later in cycle(stream):
@@ -132,8 +132,8 @@ def test_overdue_cluster_starts_within_the_bound(
 
 UNKNOWN = tuple(Work(1, runs) for runs in (LONGEST, 3))
 KNOWN = tuple(Work(1, runs, LONGEST) for runs in (LONGEST, 3))
-# In each tick one more session than can start, so that there is always one to take capacity that
-# becomes free.
+# In each tick, one more session arrives than can start, so that one is always ready to take
+# capacity that becomes free.
 STREAM = [[Work(1, LONGEST, None, 10, "bob"), Work(1, LONGEST, None, 10, "bob")]]
 IMPORTANT = [[replace(work, priority=90) for work in STREAM[0]]]
 LIMITED = [[replace(work, limit=LONGEST) for work in STREAM[0]]]
@@ -214,7 +214,7 @@ def test_named_worlds(
     work: Work,
     stream: list[list[Work]],
 ) -> None:
-    """Each would starve, or almost, if one of the rules were left out."""
+    """Each session would starve, or nearly so, if one of the rules were left out."""
     if hol == "strict" and options is BYPASSED:
         return  # nobody is overtaken
 
@@ -232,7 +232,7 @@ LONGEST_RUN = 1500 * SECOND
 
 
 def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[TraceJob]:
-    """Three hours of jobs with one GPU, of which the share ``limited`` (1 means all) has a time
+    """Three hours of one-GPU jobs, of which the share ``limited`` (1 means all of them) has a time
     limit."""
     draw = random.Random(1)
     jobs = []
@@ -265,8 +265,8 @@ def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[TraceJob]:
 def test_cluster_behind_hours_of_small_work(
     agents: int, kernels: int, load: float, limited: float, policy: str
 ) -> None:
-    """At real scale: patience and runs are thousands of passes long, and agents are seldom empty at
-    the same time."""
+    """At real scale, patience and runs last thousands of passes, and agents are seldom empty at the
+    same time."""
     fleet = Fleet(agents, 4)
     cluster = TraceJob("cluster", 3000 * SECOND, gpus=4 * kernels, runs=600 * SECOND, user="eve")
     jobs = sorted([*stream_of_jobs(fleet, load, limited), cluster], key=lambda job: job.at)

@@ -1,5 +1,5 @@
-"""The decision log restores the recorded snapshots exactly, and replanning them gives the recorded
-places."""
+"""The decision log restores the recorded snapshots exactly, and replanning them produces the
+recorded placements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLANS = examples(50)
 
 
 def sorted_rows(snapshot: Snapshot) -> Snapshot:
-    """Ignores the order of rows, which means nothing to the planner."""
+    """Ignores the order of rows, which is irrelevant to the planner."""
     agents = (
         replace(agent, running=tuple(sorted(agent.running, key=lambda kernel: kernel.kernel_id)))
         for agent in snapshot.agents

@@ -44,8 +44,8 @@ def test_feasible_sets_are_those_of_a_scan(snapshot: Snapshot, data: st.DataObje
 @PLANS
 @given(any_snapshot())
 def test_diagnosis_counts_each_agent_once_with_what_it_has(snapshot: Snapshot) -> None:
-    """The columns of node classes count as a scan does: each agent under the first slot of which it
-    has too little, with the maximum that any of them has."""
+    """The columns of node classes yield the same counts as a scan: each agent is counted under the
+    first slot of which it has too little, along with the maximum that any agent has."""
     pool = NodePool(snapshot.agents, Policy())
     for item in snapshot.pending:
         demand = pool.with_kernels(item.shape.total)

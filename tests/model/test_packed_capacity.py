@@ -1,5 +1,5 @@
-"""Packed capacities checked against a search over single devices, and device selection checked
-against them."""
+"""Packed capacities, checked against a search over individual devices; and device selection,
+checked against packed capacities."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ AMOUNT = st.integers(1, 12).map(lambda steps: steps * 250) | st.integers(1, 3000
 
 
 def serves(free: list[int], amount: int) -> bool:
-    """Whether whole devices and one fraction of another serve ``amount``, by trying every
-    choice."""
+    """Whether whole devices and a fraction of one more can provide ``amount``, found by trying
+    every choice."""
     whole, fraction = divmod(amount, 1000)
     indexes = range(len(free))
     return any(
@@ -66,8 +66,8 @@ def test_selection_finds_devices_for_every_request_that_fits(
 def test_free_capacity_stays_consistent_with_its_devices(
     free: list[int], cpu: int, amounts: list[int]
 ) -> None:
-    """After allocations and releases in any order, the packed number matches the devices, and a
-    copy or the agent's own numbers are never changed."""
+    """After allocations and releases in any order, the packed number matches the devices, and
+    neither a copy nor the agent's own numbers have changed."""
     family = "cuda.shares"
     agents_free = {family: packed_capacity(free), "cpu": cpu}
     before = dict(agents_free)

@@ -104,7 +104,7 @@ def could_run(agent: AgentState, item: Pending) -> bool:
 
 
 def fits(agent: AgentState, item: Pending) -> bool:
-    """By trying every choice of healthy devices; shares no code with the planner."""
+    """Found by trying every choice of healthy devices. Shares no code with the planner."""
     for slot in ("cpu", "mem"):
         if item.slots.get(slot, 0) > max(0, agent.free.get(slot, 0)):
             return False
@@ -222,7 +222,8 @@ def test_place_allocates_exactly_the_request_from_free_capacity(
 def test_session_is_held_only_if_it_fits_nowhere_when_tried(
     snapshot: Snapshot, policy: Policy
 ) -> None:
-    """Includes refusals from the cache: a session refused without an examination fits nowhere."""
+    """This includes refusals from the cache: a session that is refused without being examined
+    really fits nowhere."""
     answer = plan(snapshot, policy)
     holds = {hold.session_id: hold for hold in answer.holds}
     for item, world in replay(snapshot, policy, answer):
@@ -307,7 +308,8 @@ def test_only_a_blocked_head_ends_the_pass(snapshot: Snapshot, policy: Policy) -
 def test_concentrated_leaves_least_free_and_dispersed_most(
     snapshot: Snapshot, policy: Policy
 ) -> None:
-    """By cpu and then memory, the requested ones first, on agents without devices."""
+    """On agents without devices, the ranking is by cpu and then memory, with requested slots
+    first."""
     answer = plan(
         replace(snapshot, agents=tuple(replace(a, devices=()) for a in snapshot.agents)), policy
     )

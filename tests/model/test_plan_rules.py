@@ -148,7 +148,7 @@ def _asked(item: Pending, slot: str) -> int:
 @PLANS
 @given(any_snapshot(), policies(hol="strict", max_bypasses=None, max_skip_age=None))
 def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Policy) -> None:
-    """Nor does a session that cannot be helped now block others."""
+    """Nor does a session for which no reservation is possible now block others."""
     answer = plan(snapshot, replace(policy, strategy="fifo", preemption=None), NOW)
     places = {place.session_id for place in answer.places}
     pending = {item.session_id: item for item in snapshot.pending}
@@ -207,7 +207,8 @@ def holds_true(snapshot: Snapshot, answer: Plan, reservation: Reservation) -> bo
 def test_backfill_never_delays_the_reservation_of_the_head(
     snapshot: Snapshot, policy: Policy
 ) -> None:
-    """With all places of the plan in effect, the head still fits when its reservation starts."""
+    """With all placements of the plan in effect, the head still fits when its reservation
+    starts."""
     answer = plan(snapshot, policy, NOW)
     for reservation in answer.reservations:
         if reservation.basis == "ends":
@@ -269,7 +270,8 @@ def test_bypasses_count_for_the_oldest_session_of_a_shape() -> None:
 
 @st.composite
 def rush(draw: st.DrawFn) -> tuple[list[int], list[int], int, str]:
-    """The GPUs of each agent, the passes for which each newcomer runs, the bound, and the mode."""
+    """The number of GPUs per agent, the number of passes for which each newcomer runs, the bound,
+    and the mode."""
     gpus = draw(st.lists(st.integers(2, 3), min_size=1, max_size=3))
     stays = draw(st.lists(st.integers(1, 4), min_size=40, max_size=40))
     return gpus, stays, draw(st.integers(0, 4)), draw(st.sampled_from(["skip", "backfill"]))
@@ -366,8 +368,8 @@ def _gpus_world(
 def test_drf_is_envy_free(
     gpus: int, weights: dict[str, int], asked: list[tuple[str, int]], used: dict[str, int]
 ) -> None:
-    """With equal requests, a user who got a place in this pass is at most one request, by weight,
-    ahead of any waiting user."""
+    """With equal requests, a user whose session was placed in this pass is ahead of any waiting
+    user by at most one request, scaled by weight."""
     pending = [
         replace(_one(f"s{number}", created, 1), user=user)
         for number, (user, created) in enumerate(asked)
@@ -416,7 +418,8 @@ def test_victims_have_lower_priority_and_are_all_needed(snapshot: Snapshot, poli
             ending = {r.session_id for r in agent.running if r.terminating}
             untouched = all(kernel.agent_id != agent_id for _, kernel in kernel_places(answer))
             for gone in [mine, *(mine - {name} for name in mine if untouched)]:
-                # They suffice at the start; without any one of them it would not fit now.
+                # All victims together make enough room; without any one of them, the session would
+                # not fit now.
                 left = world_at(
                     snapshot, answer, agent_id, reservation.starts_at if gone == mine else NOW - 1
                 )

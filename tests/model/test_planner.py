@@ -1,5 +1,5 @@
-"""The incremental planner and the planner cache, checked against plans from scratch over random
-histories."""
+"""The incremental planner and the planner cache, checked over random histories against plans made
+from scratch."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def session(draw: st.DrawFn, number: int, simple: bool) -> Pending:
 
 
 def as_shares(unmet: UnmetCondition) -> UnmetCondition:
-    """Amounts are in shares: a quota hold shows whole devices if none of its numbers is a
+    """Amounts are counted in shares: a quota hold shows whole devices if none of its numbers is a
     fraction."""
     (slot,) = in_shares({unmet.slot: 0})
     if slot == unmet.slot:
@@ -106,7 +106,7 @@ def as_shares(unmet: UnmetCondition) -> UnmetCondition:
 
 
 class History:
-    """A history that changes, and reports its changes to the planner."""
+    """A history that reports its changes to the planner."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class History:
         self.report_quotas()
 
     def start(self, answer: Plan, keep: int) -> None:
-        """Commit the first ``keep`` places; the others are stale."""
+        """Commit the first ``keep`` placements; the others are stale."""
         pending = {item.session_id: item for item in self.planner.snapshot().pending}
         for place in answer.places[:keep]:
             item = pending[place.session_id]
@@ -211,7 +211,7 @@ class History:
             self.new.discard(name)
 
     def meet(self, number: int) -> None:
-        """Something that a session waited for has ended."""
+        """A session has ended for which another one waited."""
         waiting = [
             item
             for item in self.planner.snapshot().pending
@@ -241,8 +241,8 @@ class History:
         for hold in answer.holds:
             same = holds[hold.session_id]
             if hold.session_id in new and hold.reason != same.reason:
-                # It was not examined, so its hold is from the end of the pass, when others may have
-                # taken more.
+                # It was not examined, so its hold shows the state at the end of the pass, when
+                # others may have taken more.
                 reasons = {hold.reason, same.reason}
                 assert reasons & {Reason.QUOTA, Reason.NODE_HOURS} or reasons == {
                     Reason.RESERVED,

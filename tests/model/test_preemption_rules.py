@@ -1,5 +1,5 @@
-"""Preemption, checked against a reference that tries every set of victims with every choice of
-agents and devices."""
+"""Preemption, checked against a reference that tries every set of victims, each with every choice
+of agents and devices."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def take(free: Free, slots: Mapping[str, int]) -> tuple[Allocation, ...] | None:
 
 @st.composite
 def full_worlds(draw: st.DrawFn) -> Snapshot:
-    """Up to three agents full of sessions, some of which have kernels on several; and one
+    """Up to three agents full of sessions, some of which have kernels on several agents; and one
     request."""
     drafts = [
         Draft(name, {("cpu", ""): 4000} | {("cuda.device", f"g{n}"): 1000 for n in range(gpus)}, [])
@@ -202,7 +202,7 @@ def candidates(world: Snapshot, rules: Preemption) -> list[str]:
 
 
 def expected_victims(world: Snapshot, rules: Preemption) -> set[str] | None:
-    """None means that it does not fit, whatever is stopped."""
+    """None means that the request does not fit, no matter which sessions are stopped."""
     names = candidates(world, rules)
     position = {name: number for number, name in enumerate(names)}
     priority = {r.session_id: r.priority for agent in world.agents for r in agent.running}
@@ -236,7 +236,7 @@ def test_victims_are_the_fewest_and_the_first_of_the_order(
         (reservation,) = made.reservations
         running = [running for agent in world.agents for running in agent.running]
 
-        # It starts later if something else that ends takes longer.
+        # The session starts later if other work that must end first takes longer than the victims.
         ends = [r.ends_at or stopped_at(r) for r in running if by_itself(r)]
         assert reservation.basis == "preemption"
         assert reservation.starts_at in [
@@ -329,7 +329,7 @@ def test_hopeless_requests_do_not_use_up_the_searches_of_others() -> None:
 
 
 def test_owners_are_searched_for_apart() -> None:
-    """A refusal of one says nothing about another, although both request the same."""
+    """Refusing one session says nothing about another, although both request the same."""
     gpu = Allocation("cuda.device", DeviceId("g0"), 1000)
     cpu = Allocation("cpu", DeviceId(""), 1000)
     agent = AgentState(
@@ -355,7 +355,8 @@ def test_owners_are_searched_for_apart() -> None:
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "smallest"])
 def test_many_sessions_on_one_agent(order: Any) -> None:
-    """There are too many to try every set, but the smallest number is still found."""
+    """There are too many victims to try every set of them, but the smallest number is still
+    found."""
     agent = AgentState(
         AgentId("a"), frozenset({"process"}), frozenset({"custom"}), {"cpu": 0}, {"cpu": 60_000},
         running=tuple(
@@ -387,7 +388,7 @@ def test_many_sessions_on_one_agent(order: Any) -> None:
 
 
 def gpu_agent(name: str, *sessions: tuple[str, int]) -> AgentState:
-    """One GPU for each session, which is given with its start time."""
+    """``sessions`` with their start times; each uses one GPU."""
     devices = tuple(DeviceState(DeviceId(f"g{n}"), "cuda.device", 0) for n in range(len(sessions)))
     running = tuple(
         Running(
@@ -424,7 +425,7 @@ def stopped(
 
 
 def test_cluster_on_many_agents_stops_the_first_of_the_order() -> None:
-    """More agents than one search considers."""
+    """There are more agents than one search considers."""
     agents = [gpu_agent(f"a{n:02}", (f"r{n:02}", n * 7 % 20)) for n in range(20)]
     newest = sorted(range(20), key=lambda n: -(n * 7 % 20))[:3]
     assert sorted(stopped(agents, gpu_request("s", 1, 1, 1))) == [
@@ -476,7 +477,7 @@ def test_what_a_victim_frees_elsewhere_serves_the_next_request() -> None:
 
 
 def test_every_search_has_its_victims_in_the_end() -> None:
-    """At most a few searches per pass; sessions that only wait for victims being stopped are not
+    """A pass makes at most a few searches. Sessions that only wait for victims to stop are not
     counted."""
     agents = [gpu_agent(f"a{n:02}", (f"r{n:02}", n)) for n in range(40)]
     pending = [gpu_request(f"s{n:02}", 1) for n in range(40)]

@@ -1,4 +1,4 @@
-"""The score index checked against ``min()`` over a plain key, while nodes are allocated, reserved
+"""The score index, checked against ``min()`` with a plain key while nodes are allocated, reserved
 and released."""
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def node(draw: st.DrawFn, rank: int) -> NodeState:
 
 
 def best_first(nodes: list[NodeState], slots: dict[str, int], dispersed: bool) -> list[int]:
-    """Ranks of the unreserved nodes on which ``slots`` fit, by an explicit key: few free devices
-    that are not requested, then the strategy over the requested slots, and then over the others."""
+    """Ranks of the unreserved nodes on which ``slots`` fit, by an explicit key: first the nodes
+    with the fewest free devices of kinds that are not requested, then the strategy's order by the
+    requested slots, and then by the others."""
     demand = demand_of(slots)
     requested = [slot for slot, _ in demand]
     sign = -1 if dispersed else 1

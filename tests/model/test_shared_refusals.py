@@ -1,5 +1,4 @@
-"""A pass's caches checked against a pass in which no session has anything in common with another
-one."""
+"""A pass's caches, checked against a pass in which no two sessions have anything in common."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def plan_each_alone(snapshot: Snapshot, policy: Policy) -> Plan:
 @PLANS
 @given(st.one_of(any_snapshot(), head_with_backfill(), small_quota()), policies())
 def test_shared_refusals_change_no_decision(snapshot: Snapshot, policy: Policy) -> None:
-    """Only the numbers in a shared refusal may belong to the session that was refused first."""
+    """In a shared refusal, only the numbers may be those of the session that was refused first."""
     shared = plan(snapshot, policy, NOW)
     alone = plan_each_alone(snapshot, policy)
     assert shared.places == alone.places

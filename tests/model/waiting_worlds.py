@@ -52,7 +52,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Machine:
-    """``load``: the work that already uses the first GPUs, one each."""
+    """``load``: the work that already uses the first GPUs, one GPU each."""
 
     gpus: int
     load: tuple[Work, ...] = ()
@@ -142,7 +142,7 @@ class World:
         return Snapshot("g", tuple(agents), tuple(self.pending.values()))
 
     def tick(self, arrivals: Sequence[Work]) -> Plan:
-        """End sessions that are due, let new ones arrive, and plan."""
+        """End the sessions whose time is up, let new ones arrive, and plan."""
         self.now += 1
         self.live = [one for one in self.live if one[2] is None or one[2] > self.now]
         for work in arrivals:
@@ -218,7 +218,8 @@ def longest_wait(world: World, name: SessionId) -> int | None:
 
 
 def stays(world: World, end: int | None) -> bool:
-    """Whether work without a time limit turns out to stay. The planner cannot know that."""
+    """Whether any work without a time limit turns out never to end, which the planner cannot
+    know."""
     return end is not None and end - world.now > world.longest
 
 
@@ -242,7 +243,8 @@ def _ended(running: Running, time: int) -> bool:
 
 
 def _fits_without_unlimited(snapshot: Snapshot, item: Pending) -> bool:
-    """Whether it could start if all work without a time limit had ended, except services."""
+    """Whether the session could start if all work without a time limit, except services, had
+    ended."""
     gone = {
         r.kernel_id
         for a in snapshot.agents
@@ -322,7 +324,7 @@ def service(priority: int = 10) -> Work:
 
 @st.composite
 def machines(draw: st.DrawFn, limits: Limits, far: bool) -> Machine:
-    """Agents that are full, and rarely unhealthy or draining."""
+    """Agents that are full, and in rare cases unhealthy or draining."""
     gpus = draw(st.integers(2, 3))
     loads = [short_work(limits), short_work(limits), short_work(limits), st.just(service())]
     loads += [st.just(Work(1, FAR, FAR))] * (2 * far)

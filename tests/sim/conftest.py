@@ -1,5 +1,5 @@
-"""A database in virtual time for all seeds. Logging is off, because a simulation keeps its own
-log."""
+"""Fixtures of the simulation: one database in virtual time for all seeds, and no logging, because a
+simulation keeps its own log."""
 
 from __future__ import annotations
 

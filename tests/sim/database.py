@@ -1,11 +1,11 @@
 """Postgres in virtual time, with faults between any two statements.
 
-``now()`` is the virtual clock: a schema ``sim`` before ``pg_catalog`` in the search path has a
-function of that name, so statements and column defaults are the shipped ones. Statements run one
-after the other over one connection. A transaction can be kept open while other managers use a
-second one: a statement that waits for one of its locks makes it commit, and Postgres then evaluates
-that statement again, as READ COMMITTED requires. A third connection observes the waits and the
-commits.
+``now()`` is the virtual clock: the schema ``sim``, which precedes ``pg_catalog`` in the search
+path, has a function of that name, so that statements and column defaults can stay as shipped.
+Statements run one after the other over one connection. A transaction can be kept open while other
+managers use a second one: a statement that waits for one of its locks makes it commit, and Postgres
+then evaluates that statement again, as READ COMMITTED requires. A third connection observes the
+waits and the commits.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ FAULT_NAMES = (
 )  # fmt: skip
 
 
-# Statements under a leader's term: the position of the term parameter, or of the parameter with one
-# term for each row.
+# Statements that run under a leader's term, each with the position of its term parameter, or of the
+# parameter that has one term for each row.
 _TERMS = {
     "session_transition": 18,
     "agents_mark_silent": 4,
@@ -78,8 +78,8 @@ class ManagerCrashed(Exception):
 
 
 class Operation:
-    """One manager operation, such as a run of a loop. ``fault`` happens in statement ``at``. A
-    paused operation waits for ``resume`` (SIGSTOP, a long garbage collection) and continues with
+    """One manager operation, such as a run of a loop. ``fault`` occurs in statement number ``at``.
+    A paused operation waits for ``resume`` (SIGSTOP, a long garbage collection) and continues with
     the data that it had read. ``meanwhile``: the actions of other managers while the transaction of
     writing statement ``open_at`` is open (0 means the first)."""
 
@@ -144,8 +144,8 @@ class Postgres:
 
     @staticmethod
     async def prepare(dsn: str) -> None:
-        """Migrate an empty database into virtual time, as a template for those that ``connect``
-        uses."""
+        """Migrate an empty database and move it into virtual time, as a template for the databases
+        that ``connect`` uses."""
         connection = await asyncpg.connect(dsn)
         name = await connection.fetchval("SELECT current_database()")
         await connection.execute(f"""
@@ -163,7 +163,7 @@ class Postgres:
 
     @classmethod
     async def connect(cls, dsn: str) -> Postgres:
-        """``dsn``: for a copy of the database that ``prepare`` has made."""
+        """``dsn``: the connection string of a copy of the database that ``prepare`` has made."""
         # Each statement of a simulation is prepared and planned once.
         connections = [
             await asyncpg.connect(
@@ -439,6 +439,6 @@ class SimulatedDatabase(Database):
 
 
 def draw_fault(rng: random.Random) -> tuple[int | None, int]:
-    """The fault and the statement number; most operations have no fault."""
+    """The fault and the number of its statement. Most operations have no fault."""
     kind = rng.choices([None, CRASH, DISCONNECT, PAUSE], [74, 6, 5, 15])[0]
     return (None, 0) if kind is None else (rng.choice(kind), rng.choice([0, 0, 1, 1, 1, 2, 3, 4]))

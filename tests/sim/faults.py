@@ -1,4 +1,4 @@
-"""Faults of the deterministic simulation: nodes, streams and managers fail, and clocks jump."""
+"""Faults in the deterministic simulation: nodes, streams and managers fail, and clocks jump."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ class Faults:
             manager.database.crashed = True
 
     async def jump_clock(self, rng: random.Random) -> None:
-        """In each seed, one kind of clock jumps. Every manager has seen the database's clock before
-        it jumps, and the clock is corrected if no manager leads, because no manager can detect a
-        jump that none survives."""
+        """In each seed, one kind of clock jumps. Before the database's clock jumps, every manager
+        has seen it. The clock is corrected if no manager leads, because a jump that no manager
+        survives cannot be detected."""
         faults = self.faults
         self.faults = False
         manager = rng.choice(self.managers)

@@ -36,7 +36,7 @@ SELECT * FROM (
 
 
 class Invariants:
-    """``lost_node``: a node that never returns. ``acknowledged``: the ids of sessions whose
+    """``lost_node``: the node that never returns. ``acknowledged``: the ids of the sessions whose
     creation was confirmed."""
 
     postgres: Postgres
@@ -91,7 +91,8 @@ class Invariants:
         )
 
     async def check_durations(self) -> None:
-        """No agent is LOST too early, and no deadline passes too early, whatever the clocks did."""
+        """No agent is marked LOST too early, and no deadline passes too early, no matter what the
+        clocks did."""
         for row in await self.postgres.fetch(
             "SELECT * FROM sim.losses WHERE silent_s < $1", SUSPECT_AFTER_S + LOST_GRACE_S
         ):
@@ -110,7 +111,8 @@ class Invariants:
             )
 
     async def check_quota(self) -> None:
-        """No more sessions are placed than the group's quota allows, whichever manager leads."""
+        """No matter which manager leads, no more sessions are placed than the group's quota
+        allows."""
         rows = await self.postgres.fetch(
             "SELECT name FROM sessions "
             "WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING', 'TERMINATING')"
@@ -119,8 +121,8 @@ class Invariants:
             raise Violation(f"more than {self.quota} are placed: {[row['name'] for row in rows]}")
 
     async def check_gone_kernels(self) -> None:
-        """A kernel that is stored as ended does not run: a kernel is stored as ended only after it
-        has ended."""
+        """A kernel that is stored as ended does not run, because it is stored as ended only after
+        it has ended."""
         rows = await self.postgres.fetch(
             "SELECT id, agent_id, reason, coalesce(observed, status) AS state FROM kernels "
             "WHERE status IN ('TERMINATED', 'ERROR')"
@@ -140,8 +142,8 @@ class Invariants:
                 raise Violation(f"{node.name} refuses orders that are older than those it has seen")
 
     async def check_clusters(self) -> None:
-        """Either all kernels of an attempt are placed or none: on one agent, or each on a different
-        one."""
+        """Either all or none of an attempt's kernels are placed, and all on one agent or each on a
+        different one."""
         rows = await self.postgres.fetch(
             "SELECT s.name, k.attempt, s.spec #>> '{cluster,mode}' AS mode, "
             "(s.spec #>> '{cluster,size}')::int AS size, count(k.agent_id) AS placed, "
@@ -154,8 +156,8 @@ class Invariants:
                 raise Violation(f"a cluster is partly placed: {dict(row)}")
 
     async def check_shared_runs(self) -> None:
-        """A session that shares a run has no run of its own, and equal requests that share run only
-        once."""
+        """A session that shares a run has no run of its own, and equal requests that share a run
+        are run only once."""
         for row in await self.postgres.fetch(
             "SELECT s.name, k.status FROM sessions s JOIN kernels k ON k.session_id = s.id "
             "WHERE s.adopted_from IS NOT NULL AND k.agent_id IS NOT NULL AND k.attempt = s.attempt"
@@ -187,7 +189,8 @@ class Invariants:
                 raise Violation(f"a session that shares a run did not end as it: {dict(row)}")
 
     async def check_kernels(self) -> None:
-        """After the faults, running kernels are wanted, and kernels that are RUNNING really run."""
+        """After the faults, every kernel that runs is supposed to run, and every kernel that is
+        stored as RUNNING does run."""
         rows = await self.postgres.fetch("SELECT id, status FROM kernels WHERE status <> 'PENDING'")
         statuses = {row["id"]: Status(row["status"]) for row in rows}
         alive = {

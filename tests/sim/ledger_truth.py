@@ -1,9 +1,11 @@
-"""Truth about the ledger: what every kernel must be charged, by replaying a log of what was stored.
+"""Truth about the ledger: what every kernel must be charged, derived by replaying a log of what was
+stored.
 
-The simulation's triggers write the log, in the order of the changes. Each entry has the transaction
-that made it and those that it saw: a transaction that ends a kernel uses the last agent contact
-that it saw, and not one that another transaction was about to commit. The replay uses the rules in
-``docs/usage.md``, and shares nothing with the triggers that write the ledger.
+The simulation's triggers write the log, in the order of the changes. Each entry names the
+transaction that made it and the transactions that this one saw: a transaction that ends a kernel
+uses the last agent contact that it saw, not one that another transaction was about to commit. The
+replay uses the rules in ``docs/usage.md``, and shares nothing with the triggers that write the
+ledger.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ CREATE TRIGGER record_agent AFTER INSERT OR UPDATE ON agents FOR EACH ROW EXECUT
 
 @dataclass(frozen=True)
 class _Agent:
-    """A row as it was after a change. ``made_by``: the transaction."""
+    """A row as it was after a change. ``made_by``: the transaction that made the change."""
 
     made_by: int = 0
     status: str = ""
@@ -79,7 +81,7 @@ class Truth:
         states.append(agent)
 
     def _agent_seen_by(self, row: Any, agent_id: str) -> _Agent:
-        """The agent as seen by the transaction of ``row``."""
+        """The agent as seen by the transaction that changed ``row``."""
         return next(state for state in reversed(self.agents[agent_id]) if _saw(row, state.made_by))
 
     def _session(self, row: Any) -> None:
@@ -130,9 +132,9 @@ class Truth:
 
 
 def _saw(row: Any, transaction: int) -> bool:
-    """Whether the transaction of ``row`` is this one or saw its effects. ``row["saw"]`` is a
-    Postgres snapshot: the first transaction that was running, the first that had not begun, and the
-    running ones in between."""
+    """Whether the transaction that changed ``row`` is this one or saw this one's effects.
+    ``row["saw"]`` is a Postgres snapshot: the first transaction that was running, the first that
+    had not begun, and the running ones in between."""
     first_running, first_unborn, running = row["saw"].split(":")
     if transaction == row["made_by"] or transaction < int(first_running):
         return True

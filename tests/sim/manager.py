@@ -43,8 +43,8 @@ _METRICS = ManagerMetrics()
 
 
 class SkewedClock(ManualClock):
-    """The virtual time. The wall clock is off by ``skew`` seconds; the monotonic clock has leapt
-    ``leaps`` seconds forward."""
+    """A manager's clocks in virtual time. The wall clock is off by ``skew`` seconds; the monotonic
+    clock has leapt ``leaps`` seconds forward."""
 
     def __init__(self, time: Callable[[], float], rng: random.Random) -> None:
         super().__init__(EPOCH, rng.getrandbits(32))
@@ -65,9 +65,9 @@ class SkewedClock(ManualClock):
 
 @dataclass(eq=False)
 class Stream:
-    """One connection of an agent to a manager, with the messages in flight. ``open``: as the agent
-    sees it. Messages of a broken stream may still arrive. Each end has its own synchronization
-    state, as in production.
+    """An agent's connection to a manager, along with the messages in flight. ``open``: whether it
+    is open, as the agent sees it. Messages of a broken stream may still arrive. Each end has its
+    own synchronization state, as in production.
     """
 
     node: Node
@@ -149,7 +149,7 @@ class ManagerProcess:
 
     async def execute(self, operation: Operation, work: Coroutine[Any, Any, Any]) -> Any:
         """Run until the operation is done, paused or crashed. Returns its result, or None if the
-        caller does not learn it."""
+        caller never receives it."""
         token = CURRENT.set(operation)
         operation.task = asyncio.get_running_loop().create_task(work, name=operation.label)
         CURRENT.reset(token)
@@ -188,7 +188,7 @@ class ManagerProcess:
         while self.paused:
             await self.resume(self.paused[0])
 
-    # The link, which does the work of ``rpc/agent_link.py`` between gRPC and its own state.
+    # The link, which does what ``rpc/agent_link.py`` does between gRPC and its own state.
 
     async def apply_report(self, stream: Stream, wire: agent_pb2.Report) -> None:
         stream.busy = True

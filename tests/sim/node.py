@@ -2,9 +2,9 @@
 virtual time.
 
 The agent follows the rules of ``agent/kernel``: it writes the checkpoint before it starts anything,
-never restarts a kernel that is in the checkpoint, and reports an end until the order is withdrawn.
-Unlike the fleet simulator's agent, it is killed between these steps, and sees its kernels only when
-it is stepped.
+never restarts a kernel that is in the checkpoint, and keeps reporting that a kernel has ended until
+its order is withdrawn. Unlike the fleet simulator's agent, it is killed between these steps, and
+sees its kernels only when it is stepped.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _contact(file: Path, default: float) -> float:
 
 
 class NodeClock(ManualClock):
-    """The virtual time, as time since the node's boot."""
+    """The virtual time since the node booted."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         super().__init__()
@@ -96,9 +96,9 @@ class NodeClock(ManualClock):
 
 @dataclass
 class Entry:
-    """A kernel in the agent's checkpoint, which survives the agent. ``started``: the runtime was
-    called. ``new``: this agent process created it. ``known``: this agent process has taken a step
-    with it or seen it."""
+    """A kernel in the agent's checkpoint, which survives the agent. ``started``: whether the
+    runtime was called. ``new``: whether this agent process created the entry. ``known``: whether
+    this agent process has acted on the kernel or seen it."""
 
     spec: KernelSpec
     created_at: float
@@ -113,8 +113,8 @@ class Entry:
 
 @dataclass
 class Node:
-    """``on_start`` is called before a kernel is started. ``holds_leases``: its supervisors end
-    kernels whose lease expires."""
+    """``on_start`` is called before a kernel is started. ``holds_leases``: whether the node's
+    supervisors stop kernels whose lease expires."""
 
     name: str
     gpus: int
@@ -253,7 +253,7 @@ class Node:
         return self.stream
 
     def renew_leases(self, sent_at: int) -> None:
-        """A manager has stored the report with this ``sent_at``."""
+        """A manager has stored the report that was sent at ``sent_at``."""
         self.programs()  # a lease that has already expired does not come back
         self.leases.renew(sent_at)
         self.step()  # kernels may have been waiting for it

@@ -1,14 +1,14 @@
-"""Truth about pipelines: what may start, be skipped and run again, by replaying a log of what was
-stored.
+"""Truth about pipelines: what may start, be skipped and run again, derived by replaying a log of
+what was stored.
 
 The simulation's triggers write the log, in the order of the changes. The replay uses the rules in
 ``docs/pipelines.md``, and none of the dependencies between sessions that managers write.
 
-A restored database no longer knows that steps had started, and learns it when their agents report
-their ends: by then, their predecessors may be pending again. The placed kernels are therefore
-recorded in a separate table that no restore reverts. An array element that starts again because its
-end was lost is not counted if a later one has run: the successors of the later one no longer wait
-for the earlier one.
+A restored database no longer knows which steps had started, and learns it only when agents report
+that these have ended: by then, their predecessors may be pending again. Placed kernels are
+therefore recorded in a separate table that no restore reverts. If the end of an array element was
+lost and the element starts again, it is not counted if a later element has run, because the later
+element's successors no longer wait for the earlier one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Run:
 
     @property
     def failed(self) -> bool:
-        """Runs again in a retry."""
+        """Whether it runs again in a retry."""
         return self.ended and not self.skipped and self.result != "SUCCESS"
 
     def meets(self, condition: str) -> bool | None:
@@ -132,7 +132,7 @@ class PipelineTruth:
                 )
 
     def _to_rerun(self) -> set[Item]:
-        """The steps that failed or were stopped, and the ended ones among all that follow them."""
+        """The steps that failed or were stopped, and all steps that follow them and have ended."""
         again = {item for item, runs in self.runs.items() if runs[-1].failed}
         reached = {step for step, _ in again}
         while (
@@ -183,7 +183,7 @@ class PipelineTruth:
             raise Violation(f"{self.name}: {running} run at once, and {at_once} of them may")
 
     def waiting_in_vain(self) -> list[tuple[Item, str]]:
-        """Pending steps with a condition that has failed for good, with their sessions."""
+        """Pending steps whose condition can no longer be met, with their sessions."""
         return [
             (item, runs[-1].session_id)
             for item, runs in self.runs.items()
@@ -193,7 +193,7 @@ class PipelineTruth:
 
 
 def replay(pipelines: Mapping[str, PipelineSpec], changes: list[Any]) -> dict[str, PipelineTruth]:
-    """The pipelines by id. Raises ``Violation`` for events that must not have happened."""
+    """Returns the pipelines by id. Raises ``Violation`` for events that must not have happened."""
     truths = {
         key: PipelineTruth(spec.name, {step.name: step for step in spec.steps})
         for key, spec in pipelines.items()

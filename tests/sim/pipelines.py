@@ -71,7 +71,7 @@ class Pipelines:
         )
 
     async def _act_meanwhile(self, rng: random.Random) -> None:
-        """Between the decision about a retry and its write."""
+        """Called between the decision about a retry and its write."""
         if rng.random() < 0.5:
             manager = self.choose_manager(rng)
             if manager.leader.term is None:
@@ -141,7 +141,8 @@ class Pipelines:
                     raise Violation(f"{truth.name}: {item} waits, and a condition has failed")
 
     async def check_templates(self) -> None:
-        """Versions are numbered without gaps and never change, and sessions match their version."""
+        """Template versions are numbered without gaps and never change, and sessions match their
+        version."""
         rows = await self.postgres.fetch(
             "SELECT name, version, body FROM templates ORDER BY version"
         )

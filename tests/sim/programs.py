@@ -90,7 +90,8 @@ class Programs:
             await self.declare_destroyed(self.rng.choice(missing))
 
     async def replace_nodes(self) -> None:
-        """After the faults: nodes that never return, and nodes that returned as another agent."""
+        """After the faults, this concerns nodes that never return, and nodes that returned as
+        another agent."""
         rows = await self.postgres.fetch("SELECT id, identity FROM agents")
         known = {row["id"]: row["identity"] for row in rows}
         for node in [*self.nodes, *([self.lost_node] if self.lost_node else [])]:

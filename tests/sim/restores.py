@@ -1,5 +1,5 @@
-"""Database faults in the deterministic simulation: a restore of an older state, and the loss of
-commits that did not wait for the disk."""
+"""Database faults in the deterministic simulation: restoring an older state, and losing commits
+that did not wait for the disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def _columns(postgres: Postgres, table: str) -> str:
 class Restores:
     """``restore_rng``: set in seeds in which a backup is taken and restored. ``keep_unknown``:
     whether managers keep kernels that the database does not have. ``seen_before_restore``: the
-    newest generation of each node at that time."""
+    newest generation that each node had seen by then."""
 
     postgres: Postgres
     managers: list[ManagerProcess]

@@ -58,7 +58,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         self.pipelines: list[str] = []
         self.versions: dict[str, TemplateSpec] = {}
 
-        # In a quarter of the seeds only few sessions may be placed at a time.
+        # In a quarter of the seeds only a few sessions may be placed at a time.
         self.quota = 2 if seed % 4 == 2 else None
         self.held: ManagerProcess | None = None
         self.backup: Backup | None = None
@@ -280,7 +280,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
                 stream.manager.disconnect(stream)
 
     async def expire_silent_agents(self) -> None:
-        """A manager runs long enough without faults to declare silent agents LOST."""
+        """A manager runs without faults for long enough to declare silent agents LOST."""
         manager = self.rng.choice(self.managers)
         self.record("no faults while silent agents expire")
         self.faults = False
@@ -301,7 +301,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         self.faults = True
 
     async def run_most(self) -> None:
-        """Most components run, in random order."""
+        """Run most of the components, in random order."""
         self.postgres.time += self.rng.choice([0.2, 1, 2, 4])
         if self.rng.random() < 0.3:
             self.notice_broken_streams()
@@ -362,7 +362,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
                 node.restart()
 
     async def run_all(self, seconds: float) -> None:
-        """Time passes, and every component runs once. In reality each would run many times."""
+        """Let time pass, and run every component once. In reality each would run many times."""
         self.postgres.time += seconds
         for node in self.nodes:
             node.step()

@@ -1,5 +1,5 @@
-"""Guards against jumping clocks and former leaders. The removal of each is detected by a named
-violation."""
+"""Guards against jumping clocks and former leaders. If any guard is removed, the named violation
+detects it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DATABASE_AGREES = "(i.new <> 'LOST' OR a.last_seen <= now() - make_interval(secs
 
 
 def lose_by_database_clock(patch: Patch) -> None:
-    """Silence is computed as the age of the last report by the database's clock."""
+    """Mutation: silence is computed as the age of the last report by the database's clock."""
 
     def look(
         self: SilenceWatch, contacts: Iterable[AgentContact], sent: float, received: float
@@ -59,7 +59,8 @@ def lose_by_database_clock(patch: Patch) -> None:
 
 
 def lose_by_monotonic_clock(patch: Patch) -> None:
-    """A pause of the leader is counted as silence, and the database's clock is not read."""
+    """Mutation: a pause of the leader is counted as silence, and the database's clock is not
+    read."""
     real = SilenceWatch.__init__
 
     def init(self: SilenceWatch, limits: SilenceLimits) -> None:

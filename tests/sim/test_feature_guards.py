@@ -91,7 +91,8 @@ async def test_an_array_without_its_limit_is_detected(
 
 
 async def test_a_skipped_step_that_should_have_run_is_detected(postgres: Postgres) -> None:
-    """A step that should follow a failure is skipped like one that should follow a success."""
+    """Mutation: a step that should follow a failure is skipped like one that should follow a
+    success."""
     await postgres.fetch(
         "CREATE OR REPLACE FUNCTION dependency_state(condition text, status text, result text) RETURNS text "
         "LANGUAGE sql IMMUTABLE AS $$ SELECT CASE "
@@ -105,8 +106,8 @@ async def test_a_skipped_step_that_should_have_run_is_detected(postgres: Postgre
 async def test_equal_requests_that_run_at_once_are_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are two guards, one behind the other: the statement finds a live run, and the index
-    refuses another."""
+    """Two guards back each other up: the statement finds a live run, and the index refuses a second
+    one."""
     await postgres.fetch("DROP INDEX sessions_shared_run")
     part = "i.policy IN ('live', 'both')"
     assert part in SQL["reuse_find"], "the statement has changed: adapt the mutation"
@@ -123,7 +124,7 @@ async def test_what_is_charged_wrongly_is_detected(postgres: Postgres, mutation:
 async def test_a_template_that_changes_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest version is overwritten instead of adding a new one."""
+    """Mutation: the newest version is overwritten instead of adding a new one."""
     await postgres.fetch("DROP TRIGGER templates_keep_versions ON templates")
     monkeypatch.setitem(
         SQL,

@@ -1,5 +1,5 @@
-"""Mutations of the code that makes concurrent transactions safe: only interleaved transactions find
-them."""
+"""Mutations of the code that makes concurrent transactions safe. Only interleaved transactions
+detect them."""
 
 from __future__ import annotations
 

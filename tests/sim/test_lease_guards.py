@@ -19,7 +19,7 @@ LEASES = 5
 async def test_ending_leases_early_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are considered over as soon as the agent is silent."""
+    """Mutation: leases are considered over as soon as the agent is silent."""
     monkeypatch.setattr(LeasedKernel, "ends_within_s", property(lambda kernel: kernel.stop_grace_s))
     found = await first_failure(postgres, start=38, step=LEASES)
     assert "is stored as GONE" in found.splitlines()[-2], found

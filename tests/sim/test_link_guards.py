@@ -1,5 +1,5 @@
-"""Guards of the agent link. Each is removed once, and the simulation must name the violation that
-it prevents."""
+"""Guards of the agent link. The tests remove one guard at a time, and the simulation must name the
+violation that this guard prevents."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .test_simulation import first_failure
 async def test_ending_kernels_that_are_still_ordered_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Orders that name a kernel are in transit, so that the agent starts it after it was considered
-    absent."""
+    """Mutation: a kernel is considered absent while orders that name it are in transit, and the
+    agent then starts it."""
     real = AgentStream.update
 
     def mutated(stream: AgentStream, message: Report | ReportDelta, now: float) -> AgentUpdate:

@@ -14,8 +14,8 @@ from .test_simulation import first_failure
 # mutations.
 pytestmark = pytest.mark.slow
 
-# There are three guards, one behind the other: the planner holds the session, the statement does
-# not place it, and the index refuses it. So they are removed together.
+# Three guards back one another up: the planner holds the session, the statement does not place it,
+# and the index refuses it. They are therefore removed together.
 NO_GUARD = {
     "pending_sessions": (
         "WHERE s.attempt > 1 AND e.session_id = s.id",

@@ -58,7 +58,8 @@ def test_a_step_begins_after_what_it_waits_for() -> None:
 
 
 def test_a_step_that_has_run_does_not_begin() -> None:
-    """Its end reaches a restored database, which only then learns that it had started."""
+    """The report of its end reaches a restored database, which only then learns that it had
+    started."""
     judge(("part", 1, "SCHEDULED", True), ("part", 1, "TERMINATED", False), *LOADED)
 
 
@@ -77,7 +78,7 @@ def test_an_array_does_not_count_what_has_run() -> None:
 
 
 def test_an_element_that_begins_again_is_not_counted_where_a_later_one_has_run() -> None:
-    """The end of the first one was lost, and the third follows the second."""
+    """The end of the first element was lost, and the third element follows the second."""
     begun = (("part", 0, "SCHEDULED", False), ("part", 2, "SCHEDULED", False))
     judge_three(*LOADED, ("part", 1, "SCHEDULED", True), ("part", 1, "TERMINATED", False), *begun)
     with pytest.raises(Violation, match="run at once"):

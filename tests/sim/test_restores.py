@@ -44,8 +44,7 @@ async def test_acknowledging_commits_that_have_not_reached_the_disk_is_detected(
 async def test_repeating_generations_after_a_restore_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are two guards, one behind the other: the restore raises the number, and so do agent
-    reports."""
+    """Two guards back each other up: the restore raises the number, and so do agent reports."""
     change_sql(monkeypatch, "restored", "(extract(epoch FROM now()) * 1000)::bigint", "1")
     monkeypatch.setattr(OrderStore, "note_generation", lambda store, seen: None)
     assert "after the restore of a backup" in await first_failure(postgres, start=2, step=3)

@@ -121,8 +121,8 @@ SQL_MUTATIONS = {
 async def first_failure(
     postgres: Postgres, seeds: int = 400, *, start: int = 0, step: int = 1
 ) -> str:
-    """The first violation, which is printed with the number of seeds needed to find it; empty if
-    there is none."""
+    """Returns the first violation, or an empty text if there is none. Prints the violation with the
+    number of seeds needed to find it."""
     for count, seed in enumerate(range(start, start + seeds * step, step), 1):
         try:
             await run_seed(seed, postgres)
@@ -173,7 +173,7 @@ async def test_treating_an_omitted_kernel_as_gone_is_detected(
 async def test_recreating_an_exited_kernel_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent that creates a kernel again although it is in its checkpoint."""
+    """An agent that creates a kernel again although its checkpoint contains that kernel."""
     real = reconcile.reconcile
 
     def mutated(orders: Any, checkpoint: Any, observed: Any, *rest: Any) -> Any:

@@ -1,5 +1,5 @@
-"""The workload of the deterministic simulation: users and administrators who call the API at
-random."""
+"""The workload of the deterministic simulation: users and administrators who make random API
+calls."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Workload:
 
         options |= self.draw_scheduling_options(manager, kind)
         if kind == "batch" and self.lease_rng is not None and self.lease_rng.random() < 0.7:
-            # It runs for a long time and does not survive a kill, because otherwise a lease could
-            # not end it.
+            # The program runs for a long time and does not survive a kill, because otherwise an
+            # expired lease could not stop it.
             script = replace(script, run_s=200, hangs=False)
             lease_s = self.lease_rng.choice([30, 120, 120])
             options |= {"retries": 2, "retry_backoff_s": 3, "timeout_s": None}
