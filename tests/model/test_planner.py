@@ -211,7 +211,7 @@ class History:
             self.new.discard(name)
 
     def meet(self, number: int) -> None:
-        """A session has ended for which another one waited."""
+        """A pending session's dependencies are met, and its earlier attempts have ended."""
         waiting = [
             item
             for item in self.planner.snapshot().pending

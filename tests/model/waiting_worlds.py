@@ -2,7 +2,7 @@
 unhealthy devices, draining agents, sessions ahead of it and a stream of later ones; and the bound
 on its wait, by plain arithmetic.
 
-Ticks are planner microseconds. A world is planned once in each tick.
+A tick is one planner microsecond. A world is planned once in each tick.
 """
 
 from __future__ import annotations

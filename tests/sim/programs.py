@@ -1,7 +1,7 @@
 """Programs in the deterministic simulation: their counts, and the loss of the nodes on which they
 run.
 
-A program belongs to a session, whatever the attempt and the kernel id.
+A program belongs to a session, regardless of the attempt and the kernel id.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store has two connections instead of thirty: a Postgres backend takes 4 ms of CPU time to
-    start, and parses and plans each statement again."""
+    """A store has two connections instead of thirty, because a Postgres backend takes 4 ms of CPU
+    time to start, and parses and plans each statement again."""
     open_connection = Database.dedicated_connection
     opened: dict[tuple[Database, bool], DedicatedConnection] = {}
 
@@ -67,8 +67,8 @@ def clock() -> StoreClock:
 async def open_store(dsn: str, clock: Clock | None = None, **options: Any) -> AsyncIterator[Store]:
     """A store that receives other managers' notifications. ``options``: the options of ``Store``.
 
-    Its first connection for them is treated as a notification of everything, and a test that
-    continued before it would sometimes find its caches invalidated.
+    When it first connects for notifications, this is treated as a notification of everything. A
+    test that continued before then would sometimes find its caches invalidated.
     """
     made = Store(dsn, clock or StoreClock(), **options)
     listening = asyncio.Event()
@@ -96,8 +96,8 @@ async def target(postgres_dsn: str) -> AsyncIterator[str]:
 @dataclass
 class FakeAgent:
     """Reports as an agent: ``see`` sets the observed state of a kernel, and ``report`` sends the
-    full state or the changes since the last report. ``confirms``: it has received the current
-    orders."""
+    full state or the changes since the last report. ``confirms``: whether it has received the
+    current orders."""
 
     store: Store
     name: str = "node-1"

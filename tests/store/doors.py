@@ -119,7 +119,7 @@ class World:
     def cases(
         self, scopes: tuple[frozenset[KeyScope] | None, ...]
     ) -> Iterator[tuple[Key, Session]]:
-        """Each role with each relation to a session of each kind, where it exists."""
+        """Each role with each relation to a session of each kind, where the combination exists."""
         for key in self.keys:
             for session in self.sessions:
                 if key.scopes in scopes and session.subject.user in (key.user, OTHER, STRANGER):
@@ -194,8 +194,8 @@ async def _make_sessions(world: World) -> None:
 @dataclass(frozen=True)
 class Door:
     """``ask``: the answer's status in HTTP terms, or 200 for anything that is not a refusal.
-    ``looks_up_first``: it finds sessions only in its user's projects, before it checks what the
-    role allows. ``reads``: the read that precedes its action."""
+    ``looks_up_first``: whether the door looks for sessions in its user's projects only, before it
+    checks what the role allows. ``reads``: the read that precedes its action."""
 
     name: str
     action: Action
@@ -210,8 +210,8 @@ def _status(status: int) -> int:
 
 
 def rest_doors() -> list[Door]:
-    """One door for each route with a session in its path, and another if it can be opened as a
-    WebSocket."""
+    """One door for each route with a session in its path, and another if the route can be opened as
+    a WebSocket."""
     doors = [
         Door(f"{row.method} {row.path}", row.action, _asking(row)) for row in ROUTES if row.action
     ]
@@ -311,7 +311,7 @@ def ssh_doors() -> list[Door]:
 
 
 class Commands:
-    """Replaces the command broker: each command ends at once."""
+    """Replaces the command broker. Each command ends at once."""
 
     @asynccontextmanager
     async def open(
@@ -385,7 +385,7 @@ async def _opening_files(world: World, key: Key, session: Session) -> int:
 
 
 async def _logging_in(world: World, key: Key, session: Session) -> int:
-    """A refusal is only a text; the channels show its other forms."""
+    """A refusal is only a text here; the channels cover its other forms."""
     target = await _broker(world).log_in(_login(key, session))
     assert bool(target.refusal) != (target.session_id == session.id)
     if not target.refusal:
@@ -394,7 +394,7 @@ async def _logging_in(world: World, key: Key, session: Session) -> int:
 
 
 async def _listing(world: World, key: Key, session: Session) -> int:
-    """Every listed session may be opened, and the other way around: a list has no status."""
+    """A session is listed if and only if it may be opened, because a list has no status for it."""
     folder = ssh_pb2.SshFolder(login=_proved(key, key.user), project=session.subject.project)
     entries = await _broker(world).list_files(folder)
     if session.name in entries.names:
@@ -403,7 +403,7 @@ async def _listing(world: World, key: Key, session: Session) -> int:
 
 
 def mcp_doors() -> list[Door]:
-    """Tools about a session: reading tools, and for writing tools the plan and its application."""
+    """Tools for a session: reading tools; and for writing tools, the plan and its application."""
     return [
         Door(
             f"mcp {PLAN if one.writes else ''}{one.name}",

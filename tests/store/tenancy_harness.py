@@ -114,7 +114,7 @@ class Api:
     async def call_from_console(
         self, caller: Caller, method: str, path: str, body: Any = None, *, by_oidc: bool
     ) -> tuple[int, str]:
-        """In a new console session for the caller's user, opened with a password or through the
+        """Use a new console session of the caller's user, opened with a password or through the
         OpenID provider."""
         if by_oidc:
             await self.store.oidc.link(
@@ -214,7 +214,7 @@ async def _no_metrics() -> bytes:
 
 
 async def make_stopped_pipeline(store: Store, scope: Scope, name: str) -> str:
-    """The id of a pipeline that can be retried. ``name``: part of every name in it."""
+    """The id of a pipeline that can be retried. ``name``: part of every name in the pipeline."""
     steps = [{"name": f"{name}-step", "spec": {"command": [f"{name}-command"]}}]
     spec = PipelineSpec.model_validate({"name": f"{name}-pipeline", "steps": steps})
     assert spec.steps[0].spec is not None

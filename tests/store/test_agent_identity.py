@@ -1,5 +1,5 @@
-"""Two agents with one id: which one is accepted, and when another identity may replace the known
-one."""
+"""Two agents with the same id: which one is accepted, and when another identity may replace the
+known one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that report why they accept no new work: nothing is placed there, and running work
+"""Agents that report why they accept no new work: nothing is placed on them, and running work
 continues."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The CA in Postgres: it never continues without a peer, whoever asks."""
+"""The CA in Postgres: its rotation never continues without a peer, no matter who asks."""
 
 from __future__ import annotations
 

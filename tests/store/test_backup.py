@@ -1,4 +1,4 @@
-"""Backup to a file and its restore, with the server's client programs."""
+"""Backups to a file and restores from it, with the server's client programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Budget alerts: each limit reached is reported, kept and audited once per period."""
+"""Budget alerts: each time a limit is reached, this is reported, kept and audited once per
+period."""
 
 from __future__ import annotations
 

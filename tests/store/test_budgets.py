@@ -450,7 +450,8 @@ async def test_correction_is_a_record_of_its_own(store: Store) -> None:
 
 
 async def test_amounts_beyond_all_bounds_keep_the_others_readable(store: Store) -> None:
-    """An administrator's slip by a factor of a million must not break the sums for everyone."""
+    """An administrator's entry that is wrong by a factor of a million must not break the sums for
+    everyone."""
     await put(store, "project", "vision", "money", hard=5)
     await put(store, "project", "speech", "tokens_in", hard=5)
     await count(store, 1, project="speech")

@@ -1,4 +1,4 @@
-"""Facts that `moorage doctor --cluster` reads, and testing a backup by restoring it."""
+"""Facts that `moorage doctor --cluster` reads, and the test of a backup by restoring it."""
 
 from __future__ import annotations
 

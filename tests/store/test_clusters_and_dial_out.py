@@ -19,7 +19,7 @@ from .test_clusters import SYSTEM, agents_on, make, runs, spec, status
 
 
 async def reach(agent: FakeAgent, host: str) -> None:
-    """Report as an agent that can be reached at ``host``."""
+    """Send a report as an agent that can be reached at ``host``."""
     update = AgentUpdate.of(agent.full_report())
     info = replace(update.info, address=host)
     await agent.store.reports.apply(replace(update, info=info))

@@ -72,7 +72,8 @@ CHANGES = {
 async def test_nothing_is_placed_on_an_agent_that_takes_nothing_any_more(
     store: Store, change: str, part: str
 ) -> None:
-    """Whichever of a session's kernels would be there, either all are placed or none."""
+    """No matter which of a session's kernels were to be placed there, either all of them are placed
+    or none."""
     for n in (1, 2):
         await FakeAgent(store, f"node-{n}").report()
 

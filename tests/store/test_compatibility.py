@@ -126,7 +126,7 @@ async def test_an_earlier_standby_does_not_lead_on_a_newer_schema(store: Store) 
 
 
 async def test_an_earlier_leader_goes_on_until_its_term_ends(store: Store) -> None:
-    """The migration happens while it leads. It renews its lease in the manner of either release."""
+    """The migration happens while the manager leads. It renews its lease as either release does."""
     older = LeaseStore(store.database)
     assert await older.acquire("older", LONG_S) == 1
     await make_newer(store.database.dsn, newest_revision())

@@ -51,7 +51,7 @@ async def test_every_route_in_a_console_session_of_every_role(
     migrated_database: str, tmp_path: Path, routes: list[Route]
 ) -> None:
     """Every second caller has signed in through the OpenID provider, the others with a password.
-    Requests that succeed as with a key are tried only by the owners of the objects."""
+    Requests that succeed just as they do with a key are tried only by the owners of the objects."""
     wrong = []
     clock = StoreClock()
     keyring = Keyring(tmp_path / "secrets-keys", clock)

@@ -222,7 +222,7 @@ async def test_what_a_page_asks_by_itself_keeps_no_session_alive(
     assert (await tab.call("GET", "/v1/session"))[0] == 200
     assert await idle_s(3595) < 600
 
-    # longer than the API caches lookups, so that the stream is not taken for that action
+    # longer than the API caches lookups, so that the stream is not mistaken for that action
     clock.advance(6)
     headers = {"Cookie": tab.cookie} | background
     async with api.http.get("/v1/events", headers=headers) as stream:
@@ -258,7 +258,7 @@ async def test_a_session_acts_in_one_project_at_a_time(api: Api) -> None:
 
 
 async def test_over_tls_the_cookie_is_for_this_host_only(api: Api) -> None:
-    """Behind a web server with TLS, the origin shows it."""
+    """Behind a web server with TLS, the origin shows that TLS is used."""
     tab = Browser(api)
     host = tab.origin.removeprefix("http://")
     _, _, answer = await tab.call(

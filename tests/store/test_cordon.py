@@ -1,4 +1,5 @@
-"""Cordoned and drained agents: no new placements, replaced replicas, and drain deadlines."""
+"""Cordoned and drained agents: no new placements, replacement of their replicas, and drain
+deadlines."""
 
 from __future__ import annotations
 

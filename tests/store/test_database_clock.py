@@ -23,7 +23,7 @@ JUMP_S = 7200.0
 
 @pytest_asyncio.fixture
 async def store(empty_database: str) -> AsyncIterator[Store]:
-    """``now()`` is ahead of the real time by the amount in ``clock.ahead``."""
+    """Its ``now()`` is ahead of the real time by the amount in ``clock.ahead``."""
     connection = await asyncpg.connect(empty_database)
     name = await connection.fetchval("SELECT current_database()")
     await connection.execute(f"""

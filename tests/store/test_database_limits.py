@@ -1,4 +1,4 @@
-"""Bounds on the work of Postgres: statements, locks and commits that would never end."""
+"""Bounds on work in Postgres: statements, locks and commits that would never end."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ async def test_statement_ends_without_a_cancel_request(empty_database: str) -> N
 async def test_commit_that_waits_for_a_standby_obeys_the_client_only(
     stopped_postgres: Path, home: Path
 ) -> None:
-    """Postgres does not apply ``statement_timeout`` to that wait. A cancelled wait leaves no
-    backend behind, and the commit is kept on the primary."""
+    """Postgres does not apply ``statement_timeout`` to the wait for a standby. A cancelled wait
+    leaves no backend behind, and the commit is kept on the primary."""
     extra = {"synchronous_standby_names": "nobody"}
     directory = copied_postgres(stopped_postgres, home / "pg")
     async with EmbeddedPostgres(directory, clock=SystemClock(), extra=extra) as postgres:
@@ -170,7 +170,7 @@ async def test_migration_that_waits_for_a_lock_holds_no_other(empty_database: st
 async def test_second_process_waits_for_the_migration_of_the_first(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock limit is for tables, so it must not end the wait for another process that
+    """The lock timeout is meant for tables, so it must not end the wait for another process that
     migrates."""
     monkeypatch.setattr(MIGRATION, "LOCK_TIMEOUT_S", 1)
     monkeypatch.setattr(MIGRATION, "LOCK_ATTEMPTS", 1)

@@ -274,7 +274,7 @@ async def test_stalled_database_drops_passes_and_records_the_gap(
     lock = await locked(migrated_database)
     writing = asyncio.create_task(recorder.write())
     await until_waiting(store)
-    for number in range(2, 9):  # each weighs one; no writer waits here
+    for number in range(2, 9):  # each has a weight of one, and no writer waits here
         note(recorder, number)
 
     await lock.close()
@@ -348,7 +348,7 @@ async def test_drop_during_encoding_leaves_a_readable_log(
     await passes.recorder.write()
     note(passes.recorder, 2)
     writing = asyncio.create_task(passes.recorder.write())
-    await asyncio.sleep(0)  # it has started, and gives way
+    await asyncio.sleep(0)  # it has started, and yields
     for number in range(3, 10):
         note(passes.recorder, number)
 

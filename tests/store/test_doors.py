@@ -1,4 +1,4 @@
-"""The access rule for sessions at every door: each role with each relation to a session of each
+"""The access rule for sessions, at every door: each role with each relation to a session of each
 kind.
 
 The allowed cases are generated from the rule's enums (``common/model/session_access.py``). A route,
@@ -109,7 +109,7 @@ def test_every_action_has_a_door() -> None:
 
 
 async def test_every_route_about_a_session_is_in_the_matrix(store: Store) -> None:
-    """aiohttp's own routes: those outside the table serve the console's files."""
+    """This checks aiohttp's own routes. Those outside the table serve the console's files."""
     for row in ROUTES:
         names_session = "/sessions/{ref" in row.path or "/workspaces/{ref" in row.path
         assert names_session == (row.action is not None), (
@@ -133,7 +133,8 @@ async def test_every_route_about_a_session_is_in_the_matrix(store: Store) -> Non
 
 
 def test_every_tool_is_a_route() -> None:
-    """The MCP server decides nothing: each tool sends requests to routes as its user."""
+    """The MCP server makes no decisions of its own: each tool sends requests to routes as its
+    user."""
     known = operations(DOCUMENT)
     tools = MoorageTools(None, DOCUMENT, None, SystemClock(), read_only=False)  # type: ignore[arg-type]
     named = {tool.name.removeprefix(PLAN) for tool in tools.tools()} - {"apply_plan"}
@@ -212,7 +213,8 @@ def test_nobody_else_decides() -> None:
         "proxy/apps/admission.py",
     }
     assert {one for one in reads if one.startswith(("manager/api", "manager/rpc", "proxy"))} == {
-        "manager/api/pipelines/handlers.py",  # as whom steps and sessions from a template run
+        # These find the user as which pipeline steps and sessions from templates run.
+        "manager/api/pipelines/handlers.py",
         "manager/api/sessions/templates.py",
         "proxy/apps/admission.py",
     }

@@ -38,7 +38,7 @@ def state(database_dir: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def used_state(stopped_postgres: Path, state: Path) -> Path:
-    """The state directory of a server that has already run."""
+    """The state directory of a server that has run before."""
     return copied_postgres(stopped_postgres, state)
 
 
@@ -120,7 +120,7 @@ async def test_manager_is_no_superuser_and_owns_what_an_earlier_release_made(
     used_state: Path,
 ) -> None:
     async with embedded(used_state) as postgres:
-        # as the manager of an earlier release did, which was the superuser
+        # as the manager of an earlier release did, which connected as the superuser
         await migrate(postgres.dsn)
 
     async with embedded(used_state) as postgres:
@@ -225,7 +225,7 @@ async def test_killed_server_restarts_at_the_same_address_with_its_data(used_sta
 
 
 async def test_pid_file_of_another_process_is_ignored(used_state: Path) -> None:
-    # After a reboot the old number may belong to any process; in a container it often does.
+    # After a reboot the old pid may belong to any process; in a container it often does.
     stale = (
         f"{os.getpid()}\n{used_state}/data\n1\n5432\n\n127.0.0.1\n        1         1\nready   \n"
     )

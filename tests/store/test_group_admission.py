@@ -1,4 +1,4 @@
-"""Admission of sessions to resource groups: the decisions of the statements, next to the rule in
+"""Admission of sessions to resource groups: the statements' decisions, compared with the rule in
 Python."""
 
 from __future__ import annotations

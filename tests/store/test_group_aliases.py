@@ -1,5 +1,5 @@
-"""Renamed resource groups over the real store and API: what moves along, and what former names
-still refer to."""
+"""Renamed resource groups over the real store and API: what moves to the new name, and what former
+names still refer to."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Resource groups over the real store and API: created, edited by one client at a time, retired,
-and restricted."""
+"""Resource groups over the real store and API: creation, editing by one client at a time,
+retirement and restriction."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Silence:
     async def add(
         self, name: str, agent: str, status: str = "RUNNING", reason: str = ""
     ) -> LeasedKernel:
-        """A kernel and its lease, found when its agent had been silent since its last contact."""
+        """A kernel and its lease, found after its agent had been silent since its last contact."""
         number = len(self.kernels) + 1
         made = await kernel(
             self.store,

@@ -1,5 +1,5 @@
-"""Guards of the statement that writes agents' observations: which kernels it changes, and which of
-their columns."""
+"""Guards of the statement that writes agents' observations: which kernels it changes, and which
+columns of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .test_leader_writes import until_it_waits
 
 SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
 LATER = SOON + timedelta(hours=1)
-# One observation with nothing but the state, in the order of the parameters.
+# An observation of nothing but the state, in the order of the parameters.
 SAYS: Mapping[str, object] = {
     "agent_id": "one",
     "id": "",
@@ -238,7 +238,7 @@ async def test_what_is_not_said_stays(store: Store) -> None:
     said: list[dict[str, object]] = []
     for number, (name, change) in enumerate(CHANGES.items(), start=1):
         status = str(change.says.get("old", "RUNNING"))
-        # Equal to the observation, so that only the columns that the case is about change.
+        # Equal to the observation, so that no columns change except those that the case is about.
         observed = (
             str(change.says.get("new", "RUNNING"))
             if status in ("QUEUED", "CREATING")
@@ -298,8 +298,8 @@ async def test_who_is_told(store: Store) -> None:
     other = await session(store, "other")
     stopping: dict[str, object] = {"old": "TERMINATING", "new": "TERMINATING"}
 
-    # The columns before, the observation, and whether it is in the routes, was stopping, and is a
-    # replica whose health changed.
+    # The columns before, the observation, and whether the kernel is in the routes, was stopping,
+    # and is a replica whose health changed.
     cases: list[tuple[dict[str, object], dict[str, object], tuple[bool, bool, bool]]] = [
         ({}, {}, (False, False, True)),
         ({"port": 21000}, {}, (True, False, True)),

@@ -1,5 +1,5 @@
 """Guards of the statement that places sessions: one placement does not affect the others in the
-statement, and none that was planned from an older state is written."""
+statement, and a placement that was planned from an older state is not written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def place(store: Store, *places: Place) -> set[str]:
 
 
 async def test_a_placement_is_for_its_own_session_and_its_own_agents(store: Store) -> None:
-    """An obstacle to placing one session does not affect the others in the same statement."""
+    """If one session cannot be placed, the others in the same statement are still placed."""
     await agents(store, "one", "two", "gone", "far")
     await store.database.fetch("UPDATE agents SET status = 'SUSPECT' WHERE id = 'gone'")
     await store.database.fetch("UPDATE agents SET address = $1 WHERE id = 'far'", FAR)
@@ -175,7 +175,7 @@ async def test_placements_lock_in_one_order(store: Store, migrated_database: str
 
 
 async def test_after_a_restore_what_an_agent_may_run_already_is_not_placed(store: Store) -> None:
-    """Unless its attempts may overlap, like those of replicas."""
+    """This does not apply if its attempts may overlap, like those of replicas."""
     await agents(store, "one", "restored", "unknown")
     endpoint = EndpointSpec(name="tiny", engine="vllm", model="m", replicas=0)
     made = await store.endpoints.create(SYSTEM, endpoint)

@@ -1,5 +1,5 @@
-"""Guards of the statement that moves sessions: which sessions and kernels it changes, and which of
-their columns."""
+"""Guards of the statement that moves sessions to other statuses: which sessions and kernels it
+changes, and which columns of them."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ NOW = object()
 async def move(
     store: Store, *moves: dict[str, object], subs: Sequence[tuple[str, int, str]] = (), **terms: int
 ) -> list[dict[str, Any]]:
-    """The returned rows. ``subs``: session, number and id of new sub kernels. ``terms``: the term
-    of the leader that decides, by the session's id without hyphens."""
+    """The returned rows. ``subs``: the session, number and id of each new sub kernel. ``terms``
+    maps a session's id, without hyphens, to the term of the leader that decides."""
     given = [{**MOVES, **one} for one in moves]
     columns = [[one[name] for one in given] for name in MOVES]
     new_subs = [[sub[n] for sub in subs] for n in (0, 1, 2)] + [["sub-secret" for _ in subs]]

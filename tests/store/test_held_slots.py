@@ -1,5 +1,5 @@
-"""Held slots: the sums kept by passes equal those over all sessions, and are never too low for the
-leader."""
+"""Held slots: the sums that passes keep equal the sums over all sessions, and the leader's are
+never too low."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ Sums = Mapping[tuple[str, str], Mapping[str, int]]
 
 
 def sums_of(snapshot: Snapshot) -> tuple[Sums, Sums, Mapping[str, Any]]:
-    """By quota, the usage counted against it and the part of that in other groups; and by user, for
-    drf."""
+    """By quota, the usage counted against it and the part of that usage in other groups; and the
+    usage by user, for drf."""
     used = {(q.scope, q.name): {**q.used, "sessions": q.running} for q in snapshot.quotas}
     away = {
         (q.scope, q.name): {**q.used_elsewhere, "sessions": q.running_elsewhere}
@@ -64,7 +64,7 @@ async def full(store: Store, group: str) -> tuple[Sums, Sums, Mapping[str, Any]]
 
 
 async def assert_equal(store: Store) -> None:
-    """Once other managers' notifications have arrived. Uncorrected sums are fixed after some
+    """The sums once other managers' notifications have arrived. Wrong sums are corrected after some
     seconds, when everything is counted again, but that would be too late."""
     for group in GROUPS:
         async with asyncio.timeout(5):
@@ -102,8 +102,8 @@ async def create(store: Store, rng: random.Random) -> None:
 
 
 class World:
-    """Two managers that lead in turn. The agents' reports and their consequences arrive through
-    either one."""
+    """Two managers that take turns leading. The agents' reports and their consequences arrive
+    through either of them."""
 
     def __init__(
         self, managers: tuple[Store, Store], agents: list[FakeAgent], rng: random.Random
@@ -174,7 +174,7 @@ class World:
 async def test_sums_equal_those_of_all_sessions(
     migrated_database: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By notifications alone, without a sweep."""
+    """The sums are correct through notifications alone, without a sweep."""
     monkeypatch.setattr(held_slots, "SWEEP_S", 1e6)
     monkeypatch.setattr(held_slots, "SWEPT", 3)
     rng = random.Random(seed)

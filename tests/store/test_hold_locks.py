@@ -1,4 +1,4 @@
-"""Locks of the statement that records holds: in id order, like the locks of transitions."""
+"""Locks that the statement recording holds takes: in id order, like the locks of transitions."""
 
 from __future__ import annotations
 

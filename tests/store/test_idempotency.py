@@ -1,5 +1,5 @@
-"""Idempotency keys: one session per key, for concurrent requests, several managers, and after a
-crash."""
+"""Idempotency keys: one session per key, even with concurrent requests, with several managers, and
+after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle criteria in Postgres: what ends a session and what does not, and extensions."""
+"""Idle criteria in Postgres: what does and does not end a session, and extensions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class World:
         return await self.store.sessions.get(Scope.system(), ref)
 
     async def look(self, *seconds: float, ref: str = "dev") -> Status:
-        """The controller checks after each of these pauses."""
+        """Let the controller check after each of these pauses."""
         for pause in seconds:
             self.clock.advance(pause)
             # that of `schedule`
@@ -100,7 +100,7 @@ class World:
 
 
 async def warned_routes(world: World) -> list[tuple[bool, str]]:
-    """Whether the session's end is near, and by which criterion, for each app as sent to
+    """For each app, whether the session's end is near and by which criterion, as sent to
     proxies."""
     at = datetime.now(UTC).timestamp()
     apps = (await world.store.routes.table()).apps

@@ -1,5 +1,5 @@
-"""The cost of an idle leader: its loops read the same number of rows from Postgres at ten times the
-size."""
+"""The cost of an idle leader: in an installation ten times as large, its loops read the same number
+of rows from Postgres."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ CHUNKS = [
     (integrity_checks, "FIRST", 1),
     (integrity_checks, "LEAST", 1),
     (integrity_checks, "MOST", 1),
-    # The number of parts is the same however long the statements take, and there is no election.
+    # The number of parts is the same no matter how long the statements take, and there is no
+    # election.
     (integrity_checks, "SHARE", 1.0),
     (leader, "LEASE_S", 600.0),
 ]
@@ -95,9 +96,9 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def few_connections() -> None:
-    """Each kind of statement has its own connection here. On a shared connection there would be
-    more statements than asyncpg caches, and they would be planned again while they are measured;
-    the planner also reads rows."""
+    """Each kind of statement has its own connection here. A shared connection would have more
+    statements than asyncpg caches, so they would be planned again while they are measured, and the
+    planner also reads rows."""
 
 
 async def idle(dsn: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:

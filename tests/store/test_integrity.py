@@ -58,7 +58,7 @@ RECOUNT = (
     "UPDATE agent_slots c SET used = (SELECT coalesce(sum(amount), 0) FROM allocations a "
     "WHERE released_at IS NULL AND (a.agent_id, a.slot, a.device_id) = (c.agent_id, c.slot, c.device_id))"
 )
-# The violations: the check that must see each, and how to cause it.
+# The violations: for each, the check that must detect it, and how to cause it.
 BREAKS: dict[str, tuple[str, ...]] = {
     "a counter": ("counters", "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'"),
     "a slot over its capacity": (

@@ -1,4 +1,5 @@
-"""Leader election: who leads, for how long, and how clocks may behave during that time."""
+"""Leader election: which manager leads, for how long, and how clocks may behave during that
+time."""
 
 from __future__ import annotations
 
@@ -187,7 +188,8 @@ async def test_a_late_renewal_does_not_bring_the_lease_back(store: Store) -> Non
 
 
 async def test_a_follower_sleeps_while_the_lease_lasts(store: Store, other: Store) -> None:
-    """An idle follower reads one row at a time, as rarely as a timely election allows."""
+    """An idle follower reads one row at a time, as seldom as possible while elections are still
+    held on time."""
     clock, first, second = two_leaders(store, other)
     await first.run_once()
     await set_lease(store, LEASE_S)

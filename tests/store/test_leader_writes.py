@@ -107,7 +107,7 @@ async def expire(store: Store, term: int) -> int:
 
 
 WRITES = [mark, preempt, stop, create, hold, hold_losses, move_deadlines, place, expire]
-# Writes that another leader would repeat or decide differently.
+# Writes that another leader would repeat or make differently.
 LOCKING = [mark, preempt, stop, create, place, expire]
 
 

@@ -66,8 +66,8 @@ async def test_expired_lease_requeues_the_session(store: Store) -> None:
 
 
 async def end_by_walltime(store: Store, after_s: float, *, this_clock_s: float = 0.0) -> int:
-    """As the lease controller does, ``after_s`` after the walltime ends; the manager's clock is off
-    by ``this_clock_s``."""
+    """End jobs as the lease controller does, ``after_s`` seconds after their walltime has passed.
+    The manager's clock is off by ``this_clock_s`` seconds."""
     await store.database.fetch(
         "UPDATE kernels SET ends_at = now() - make_interval(secs => $1)", float(after_s)
     )

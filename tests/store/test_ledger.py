@@ -1,4 +1,4 @@
-"""The ledger: kernel usage, charged once and to the second, however the kernels ended."""
+"""The ledger: kernel usage, charged once and to the second, no matter how the kernels ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANN = Scope.system("t", Owner("ann", "vision"))
 
 
 async def used(store: Store, **given: object) -> list[ModelUsage]:
-    """The usage in the last four months."""
+    """The usage of the last four months."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     split = UsageSplit.model_validate({"by": ["project"], **given})
     page = await store.usage_records.page(

@@ -1,5 +1,5 @@
-"""The ledger's arithmetic, compared with a Python model: whatever the records and their order,
-hours, days and months add up to the same before, during and after the roll-up."""
+"""The ledger's arithmetic, compared with a Python model: for any records in any order, hours, days
+and months add up to the same totals before, during and after the roll-up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Record:
     seconds: int
 
     def amounts(self) -> list[tuple[datetime, int]]:
-        """The amount that it adds, by hour."""
+        """The amount that the record adds to each hour."""
         at = BEGIN + timedelta(seconds=self.began)
         left = self.seconds
         if not left:
@@ -55,7 +55,7 @@ class Record:
         return parts
 
 
-# Around midnight and the ends of two months, one of which is short.
+# Times around midnight and around the ends of two months, one of which is short.
 BEGINS = st.integers(0, 4 * 3600) | st.integers(0, 33 * 86_400)
 LENGTHS = st.sampled_from([0, 1, 3599, 3600, 3601]) | st.integers(0, 4 * 86_400)
 RECORDS = st.lists(

@@ -1,5 +1,5 @@
-"""Listings over HTTP: every one has pages, orders and a bound, and its pages together form the
-whole list."""
+"""Listings over HTTP: every listing has pages, sort orders and a bound, and its pages together form
+the whole list."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WHOLE = {
     "/v1/runtimes": "a table of the program",
     "/v1/managers": "a few",
 }
-# Their order is essential: time, or the position in a log.
+# Listings whose order is fixed: by time, or by position in a log.
 FIXED_ORDER = {"/v1/scheduler/decisions", "/v1/scheduler/runs", "/v1/usage", "/v1/occupancy"}
 # The test's listings, with the fields that make an item unique. Others need a running session.
 KEYS = {

@@ -65,7 +65,7 @@ class Loaded(Platform):
         return await self.run()
 
     async def age(self, seconds: float) -> None:
-        """As if this much time had passed: every event so far is moved to an earlier time."""
+        """Act as if this much time had passed, by moving every event so far to an earlier time."""
         for table, columns in (
             ("endpoints", ("changed_at", "scaled_at", "created_at")),
             ("sessions", ("ready_at", "created_at", "draining_since", "status_since")),
@@ -479,7 +479,7 @@ async def test_name_of_a_proxy_belongs_to_one_process(store: Store, another_stor
     await second.run_once()
     assert (await stored(), refused) == (("original", 1), [("p", "copy", "192.0.2.1")])
 
-    # The original moves to the other manager; the later end of its link to the first one changes
+    # The original moves to the other manager. That its link to the first manager ends later changes
     # nothing.
     assert await second.claim(waiting_at("p", "original", 4), "192.0.2.1") is None
     first.proxy_gone("p", "original")

@@ -1,5 +1,5 @@
-"""Sessions whose placement the database has lost: the end reported by their agent becomes theirs,
-and nothing runs twice without a trace."""
+"""Sessions whose placement the database has lost: they end as their agent reports, and nothing runs
+twice without leaving a trace."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ZERO = {"exit_code": 0, "reason": Reason.EXIT_ZERO, "log_tail": "done"}
 
 
 class Scene:
-    """A session whose kernel ``kernel`` runs on ``agent``, while the database has only its
-    creation."""
+    """A session whose kernel ``kernel`` runs on ``agent``, while the database only knows that the
+    session was created."""
 
     def __init__(self, store: Store, **spec: object) -> None:
         self.store = store
@@ -81,7 +81,7 @@ async def test_a_program_that_has_run_does_not_run_again(store: Store, backup: b
 
 
 async def test_a_program_that_still_runs_gives_its_result_when_it_ends(store: Store) -> None:
-    """Its end arrives in a report of changes."""
+    """Its end is reported in a report of changes."""
     scene = Scene(store)
     await scene.lose_placement()
     await scene.report(ObservedState.RUNNING)

@@ -158,8 +158,8 @@ async def test_replica_that_drains_stops_at_the_end_of_its_timeout(platform: Pla
 
 
 async def test_a_lost_announcement_does_not_lose_a_timer(platform: Platform) -> None:
-    """As if the manager that wrote a change had died before it notified the leader: anything may
-    have changed."""
+    """Act as if the manager that wrote a change had died before it notified the leader. Anything
+    may have changed."""
     following = NextTerm(platform.store)
     await following.begin()
     await platform.create(replicas=1)
@@ -202,7 +202,8 @@ async def test_program_that_failed_runs_again_after_its_backoff(store: Store) ->
 
 
 async def test_idle_endpoint_sleeps_and_wakes_in_the_terms_that_follow(store: Store) -> None:
-    """One leader died with its count of the idle time, and another with an unanswered request."""
+    """One leader died, and its count of the idle time with it; another died with an unanswered
+    request."""
     platform = Loaded(store)
     await platform.agent.report()
     await platform.create(**scaled(min=0, idle_timeout_s=60))
@@ -228,7 +229,7 @@ async def test_idle_endpoint_sleeps_and_wakes_in_the_terms_that_follow(store: St
 
 
 async def test_what_a_budget_is_to_stop_is_stopped(store: Store) -> None:
-    """It becomes exhausted after the last check by the dead leader."""
+    """The budget becomes exhausted after the dead leader's last check."""
     await move_back(store, await run(store, FakeAgent(store)), 1000)
     await put(store, "user", "ann", "gpu", hard=1_000_500, policy="stop")
 
@@ -335,8 +336,8 @@ async def other(store: Store, migrated_database: str) -> AsyncIterator[Store]:
 
 
 async def test_holds_of_another_leader_are_written_anew(store: Store, other: Store) -> None:
-    """A leader that leads again does not assume that the values from its earlier term are still
-    written."""
+    """A leader that is elected again does not assume that the values it wrote in its earlier term
+    are still there."""
     agent = FakeAgent(store, gpus=1)
     await agent.report()
     held = await store.sessions.create(

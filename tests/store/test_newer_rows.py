@@ -1,5 +1,5 @@
-"""Rows that a newer release has stored: each is left out or shown as far as it is understood, and
-everything else continues."""
+"""Rows that a newer release has stored: each is left out, or shown as far as it is understood, and
+everything else keeps working."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ async def create(store: Store, name: str, **more: Any) -> SessionView:
 
 
 async def store_newer(store: Store, table: str, column: str, where: str, *, value: object) -> None:
-    """As a newer release may have stored it: with the fields of ``value`` added, or replaced by
-    it."""
+    """Change a value as a newer release may have stored it: with the fields of ``value`` added, or
+    replaced with ``value``."""
     change = f"{column} || $1::jsonb" if isinstance(value, dict) else "$1"
     rows = await store.database.fetch(
         f"UPDATE {table} SET {column} = {change} WHERE {where} RETURNING 1", value

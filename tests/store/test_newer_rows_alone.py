@@ -156,8 +156,8 @@ async def stop_controller(store: Store) -> tuple[StopController, SessionTerminat
 async def test_a_stop_of_many_goes_past_those_that_are_not_known_and_waits_for_them(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if a whole chunk consists of such rows: the newest ones were created by a newer
-    manager."""
+    """This holds even if a whole chunk consists of such rows, because a newer manager created the
+    newest ones."""
     monkeypatch.setattr("moorage.manager.termination.TOGETHER", 1)
     for name in ("first", "second", "odd"):
         await create(store, name)

@@ -1,5 +1,5 @@
-"""Node-hours of site jobs: summed up from stored jobs, limited in each pass, counted again each
-month."""
+"""Node-hours of site jobs: summed from stored jobs, limited in each pass, and counted from zero
+each month."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ async def add(store: Store, name: str, owner: Owner = ANN, walltime_s: float | N
 async def see(
     agent: FakeAgent, session: str, *states: ObservedState, left_s: float = WALLTIME_S
 ) -> None:
-    """The site reports this about its job, whose walltime ends in ``left_s``."""
+    """The site reports this about the session's job, of whose walltime ``left_s`` seconds are
+    left."""
     [kernel] = (await agent.store.sessions.get(SYSTEM, session)).kernels
     for state in states:
         ends = 0.0 if state is ObservedState.QUEUED else datetime.now(UTC).timestamp() + left_s
@@ -81,7 +82,7 @@ async def see(
 
 
 async def use(store: Store, scope: QuotaScope, name: str) -> tuple[float, float]:
-    """Used and reserved node-hours, to a hundredth."""
+    """Used and reserved node-hours, rounded to hundredths."""
     view = await store.quotas.get(SYSTEM, scope, name)
     return round(view.node_hours_used, 2), round(view.node_hours_reserved, 2)
 
@@ -156,8 +157,8 @@ async def test_changed_quota_releases_a_job_and_a_shorter_walltime_fits(
 
 
 async def test_sums_are_of_jobs_and_of_the_month(store: Store, site: FakeAgent) -> None:
-    """Other users' jobs are counted only for the group, and sessions in other groups are not
-    counted at all."""
+    """Other users' jobs count only toward the group, and sessions in other groups are not counted
+    at all."""
     for scope, name in (("user", "ann"), ("user", "bob"), ("group", "hpc"), ("group", "default")):
         await limit(store, scope, name, 100)  # type: ignore[arg-type]
 
@@ -321,7 +322,8 @@ async def test_kept_sum_of_ended_jobs_is_that_of_the_jobs(store: Store, site: Fa
 
 
 async def test_group_that_is_renamed_has_used_what_it_had(store: Store, site: FakeAgent) -> None:
-    """At once, including jobs whose sum is kept and that have not moved to the new name yet."""
+    """The rename takes effect at once, even for jobs whose sum is kept and that have not yet moved
+    to the new name."""
     early, late = [await add(store, name) for name in ("early", "late")]
     await schedule(store)
     for session in (early, late):

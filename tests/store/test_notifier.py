@@ -1,4 +1,5 @@
-"""Notifications: which subscribers are called, in this manager and others, and for which agents."""
+"""Notifications: which subscribers in this manager and in others are called, and for which
+agents."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Listeners:
         store.notifier.on_orders(self.received.put_nowait)
 
     async def until(self, *kernels: str) -> None:
-        """Wait until notifications have named these, and nothing else."""
+        """Wait until notifications have named exactly these."""
         missing = set(kernels)
         async with asyncio.timeout(30):
             while missing:
@@ -66,8 +67,8 @@ async def test_order_notifications_name_the_changed_kernels(
 
 
 async def test_closing_under_notifications_raises_nothing(migrated_database: str) -> None:
-    """asyncpg calls a listener in a later turn of the loop, when the connection may already be
-    closed."""
+    """asyncpg calls a listener in a later iteration of the loop, by which time the connection may
+    be closed."""
     errors: list[dict[str, object]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: errors.append(context))
@@ -224,7 +225,7 @@ async def test_holds_are_written_only_when_changed(store: Store) -> None:
     await schedule(store)
     written = "SELECT id, xmin::text AS written FROM sessions WHERE status = 'PENDING' ORDER BY id"
     for _ in range(3):
-        # until retries are counted as far as the group's policy considers them
+        # until as many retries are counted as the group's policy considers
         await schedule(store)
 
     before = [tuple(row) for row in await store.database.fetch(written)]
@@ -236,8 +237,8 @@ async def test_holds_are_written_only_when_changed(store: Store) -> None:
 async def test_unhurried_notifications_share_one_payload(
     store: Store, migrated_database: str
 ) -> None:
-    """Changes on which no loop of another manager acts wait for further changes; a new session does
-    not."""
+    """Notifications of changes on which no other manager's loop acts are held back to be combined
+    with further ones. That of a new session is not."""
     listener = await asyncpg.connect(migrated_database)
     payloads: asyncio.Queue[str] = asyncio.Queue()
     await listener.add_listener("moorage", lambda *told: payloads.put_nowait(told[3]))

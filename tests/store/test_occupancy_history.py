@@ -1,5 +1,5 @@
-"""Occupancy over time in Postgres: samples form spans, old ones are deleted, and callers read what
-they are allowed to."""
+"""Occupancy over time in Postgres: samples form spans, old spans are deleted, and callers can read
+only what they are allowed to."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_each_length_of_span_has_its_retention(store: Store) -> None:
 
 
 async def test_a_year_of_history_is_read_by_its_index(store: Store) -> None:
-    """The amount read depends on the window, however long the history is."""
+    """The amount read depends on the window, no matter how long the history is."""
     await store.database.fetch(YEAR)
     await store.database.fetch("ANALYZE occupancy_spans")
     from moorage.manager.store.database.queries import SQL

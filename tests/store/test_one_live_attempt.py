@@ -91,7 +91,9 @@ async def test_place_statement_refuses_a_second_live_attempt(store: Store) -> No
     await running(store, FakeAgent(store))
     await FakeAgent(store, "node-2").report()
     await preempt(store)
-    await store.database.fetch("DROP INDEX kernels_one_live_attempt")  # it would refuse the same
+    await store.database.fetch(
+        "DROP INDEX kernels_one_live_attempt"
+    )  # it would refuse the same placement
     assert await force_place(store, "node-2") == 0
     assert (await job(store)).status is Status.PENDING
 

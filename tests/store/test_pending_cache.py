@@ -1,5 +1,5 @@
-"""The pending cache: a pass rereads only changed sessions, and holds reach all sessions over
-several passes."""
+"""The pending cache: a pass rereads only changed sessions, and over several passes every session
+gets its hold."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ async def retry(store: Store, agent: FakeAgent) -> None:
 async def test_cached_sessions_equal_a_full_read(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By notifications alone: there is no comparison for an hour."""
+    """The cache follows notifications alone, because it is not compared with the database for an
+    hour."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     agent = FakeAgent(store, gpus=2)
     await agent.report()
@@ -108,7 +109,8 @@ async def test_session_of_a_rejected_placement_is_reread(
 
 @pytest.mark.parametrize("reconnected", [False, True])
 async def test_unplaced_session_is_reported_as_changed(store: Store, reconnected: bool) -> None:
-    """Otherwise readers of the plan, such as the decision log, assume that it was placed."""
+    """Otherwise, readers of the plan, such as the decision log, would assume that the session was
+    placed."""
     await FakeAgent(store).report()
     await add(store, "one")
     snapshot = await store.scheduling.snapshot("default")
@@ -173,7 +175,7 @@ async def test_session_that_waits_for_another_is_read_once(
 
 
 class Away(Database):
-    """The same database, unavailable while ``away`` is set."""
+    """The same database, which is unavailable while ``away`` is set."""
 
     away = False
 
@@ -220,7 +222,7 @@ async def test_failed_read_is_repeated_later(
 async def test_unused_cache_does_not_accumulate_ids(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A manager that does not lead is also notified, and must not collect ids without bound."""
+    """A manager that does not lead is also notified, and must not accumulate ids without bound."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     monkeypatch.setattr(pending_cache, "MAX_STALE", 5)
     clock = StoreClock()

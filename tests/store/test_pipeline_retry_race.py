@@ -1,4 +1,5 @@
-"""A pipeline retry that arrives while one of its steps changes decides again."""
+"""A pipeline retry that decides again because one of the pipeline's steps has changed in the
+meantime."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def test_equal_steps_after_equal_steps_take_their_results(store: Store) ->
         again = await get(api, "admin", "train")
         assert (again["state"], set(states(again).values())) == ("succeeded", {"succeeded"})
 
-        # A different last step runs, and takes earlier results for its dependencies.
+        # If the last step differs, only that step runs, and its dependencies take earlier results.
         assert await run(api, store, agent, *steps("y")) == ["judge"]
         # A changed first step changes the meaning of all steps after it.
         first, *rest = steps()

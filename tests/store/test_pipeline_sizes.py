@@ -26,7 +26,9 @@ async def submit(api: Api, steps: list[dict[str, Any]]) -> tuple[int, dict[str, 
 async def test_a_pipeline_may_be_larger_than_other_requests(store: Store) -> None:
     await FakeAgent(store).report()
     async with serve(store) as api:
-        args = ["x" * 1000] * 30  # 50 such steps are larger than the limit of other requests, 1 MiB
+        args = [
+            "x" * 1000
+        ] * 30  # 50 such steps are larger than 1 MiB, which is the limit for other requests
         steps = [{"name": f"s-{n}", "spec": SPEC | {"args": args}} for n in range(50)]
         status, made = await submit(api, steps)
         assert status == 201, made

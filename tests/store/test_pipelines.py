@@ -1,4 +1,5 @@
-"""Pipelines in the database and over REST: all or nothing, dependencies, retry, stop, retention."""
+"""Pipelines in the database and over REST: atomic creation, dependencies, retry, stop,
+retention."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ async def get(api: Api, caller: str, ref: str) -> dict[str, Any]:
 
 
 async def play(store: Store, agent: FakeAgent, *failing: str) -> list[str]:
-    """Run all eligible steps to their end; the named ones fail. Returns the steps in order."""
+    """Run all eligible steps until they end; the named ones fail. Returns the steps in order."""
     ran: list[str] = []
     while await schedule(store):
         rows = await store.database.fetch(

@@ -17,7 +17,7 @@ from tests.clocks import StoreClock
 
 @pytest.fixture
 async def stores(migrated_database: str, tmp_path: Path) -> AsyncIterator[list[Store]]:
-    """The stores of two managers with the same keyring, and the store of one with a different
+    """The stores of two managers with the same keyring, and the store of a third with a different
     keyring."""
     clock = StoreClock()
     paths = [tmp_path / name for name in ("keys", "keys", "other")]

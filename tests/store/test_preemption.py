@@ -102,7 +102,7 @@ async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
     assert {k.id: k.status for k in view.kernels}[old] is Status.TERMINATING
     for _ in range(
         2
-    ):  # it has its grace period, and its capacity is not given away during that time
+    ):  # it is within its grace period, during which its capacity is not given to others
         await tick(store)
 
     assert [(await store.sessions.get(SYSTEM, n)).status for n in ("low", "high")] == [

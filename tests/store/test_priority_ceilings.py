@@ -1,5 +1,5 @@
-"""Priority ceilings by role and resource group, on every path by which work or a key gets a
-priority; existing priorities are kept."""
+"""Priority ceilings by role and by resource group, on every path by which work or a key is given a
+priority. Existing priorities are kept."""
 
 from __future__ import annotations
 

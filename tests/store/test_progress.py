@@ -1,4 +1,5 @@
-"""Program progress in Postgres: who may report it, where it is shown, and impossible reports."""
+"""Program progress in Postgres: who may report it, where it is shown, and which reports are
+impossible."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def set_read_only(dsn: str, value: str) -> None:
 
 
 async def outcome(fetch: Any, sql: str = PID) -> int:
-    """The process id of the connection's backend, or 0 if Postgres is considered unavailable."""
+    """The pid of the connection's backend, or 0 if Postgres is considered unavailable."""
     try:
         return int((await fetch(sql))[0]["pid"])
     except StoreUnavailable as error:
@@ -75,7 +75,7 @@ async def until(fetch: Any, available: bool) -> int:
 async def test_demoted_server_is_left_and_found_again(
     postgres: EmbeddedPostgres, through: str
 ) -> None:
-    """Also for reads, because a demoted primary returns outdated data."""
+    """The same applies to reads, because a demoted primary returns outdated data."""
     async with Database(postgres.dsn) as database:
         fetch = database.dedicated_connection().fetch if through == "line" else database.fetch
         before = await until(fetch, available=True)

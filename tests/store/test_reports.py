@@ -42,7 +42,7 @@ async def test_concurrent_reports_are_attributed_to_their_agents(store: Store) -
     by_name = {agent.name: agent for agent in agents}
     where = {view.id: (await store.sessions.get(SYSTEM, view.id)).kernels[0] for view in made}
     for number, kernel in enumerate(where.values()):
-        # Every second one ends by itself; the others run.
+        # Every other kernel ends by itself; the rest keep running.
         state = ObservedState.RUNNING if number % 2 else ObservedState.EXITED
         more = {"port": 21000} if number % 2 else {"exit_code": 0, "reason": Reason.EXIT_ZERO}
         by_name[str(kernel.agent_id)].see(kernel.id, state, **more)
@@ -127,7 +127,8 @@ async def test_two_reports_of_one_agent_are_applied_in_order(store: Store) -> No
 async def test_only_ends_of_kernels_are_written_durably(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Agents may forget a kernel once its end is written. All other changes are reported again."""
+    """Agents may forget a kernel once its end has been written. They would report all other changes
+    again."""
     told: list[str] = []
     fetch = DedicatedConnection.fetch
 
@@ -156,7 +157,8 @@ async def test_only_ends_of_kernels_are_written_durably(
         await one.report()
         assert told == ["off"]
 
-        # The first is in progress when the other two arrive, which share the next statements.
+        # The first report is in progress when the other two arrive; those share the next
+        # statements.
         one.see(at[one.name], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
         two.see(at[two.name], ObservedState.RUNNING, port=21000)
         await asyncio.gather(FakeAgent(store, "other").report(), one.report(), two.report())

@@ -39,8 +39,8 @@ async def end(store: Store, agent: FakeAgent, kernel: str, **more: object) -> No
 
 
 async def pass_time(store: Store) -> None:
-    """End the backoff. The Postgres clock decides, so the end of the backoff is moved instead of
-    the clock."""
+    """End the backoff. Since Postgres's clock decides, the time at which the backoff ends is moved
+    instead of the clock."""
     await store.database.fetch(
         "UPDATE sessions SET not_before = now() WHERE not_before IS NOT NULL"
     )
@@ -92,7 +92,7 @@ async def test_failed_program_is_requeued_on_the_only_agent_after_backoff(store:
 
 
 async def test_requeued_session_waits_anew(store: Store) -> None:
-    """The number of sessions that overtook its first run gives its next run no claim to agents."""
+    """Sessions that overtook the first run do not count toward holding agents for the next run."""
     agent = FakeAgent(store)
     await agent.report()
     made = await store.sessions.create(Scope.system("test"), job(retries=1))

@@ -1,5 +1,5 @@
-"""A database that was restored to an older state: numbers continue above those that peers have
-seen, and kernels unknown to the backup are found before anything is placed."""
+"""A database that was restored to an older state: numbering continues above the numbers that peers
+have seen, and kernels unknown to the backup are found before anything is placed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def add(store: Store, name: str, **more: object) -> str:
 
 
 async def restore(store: Store) -> None:
-    """As if this state came from a backup."""
+    """Act as if this state came from a backup."""
     await prepare_restored(store.database.dsn)
 
 

@@ -1,4 +1,5 @@
-"""Revoked agents: their targets leave the routes at once, whatever happens to their kernels."""
+"""Revoked agents: their targets are removed from the routes at once, no matter what happens to
+their kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ async def serve_on(store: Store, agent: FakeAgent) -> None:
 
 
 async def served(store: Store) -> tuple[list[str], list[int]]:
-    """The apps, and each model's number of targets, in the whole table."""
+    """All apps in the table, and the number of targets of each model."""
     table = await store.routes.table()
     return [app.app for app in table.apps], [len(model.targets) for model in table.models]
 
@@ -68,8 +69,8 @@ async def test_what_runs_on_a_revoked_agent_leaves_the_routes(store: Store) -> N
 
 
 async def test_proxies_learn_which_agents_were_revoked(store: Store) -> None:
-    """Open connections to them end: nothing else distinguishes this from a replica that finishes
-    its work."""
+    """Open connections to revoked agents end. Nothing else distinguishes such an agent's replica
+    from one that finishes its work."""
     peers = {name: await add_peer(store, name) for name in ("node-1", "node-2")}
     await serve_on(store, FakeAgent(store))
     before = await store.routes.table()

@@ -43,7 +43,7 @@ async def allowed(_: EndpointSpec, before: EndpointSpec, new_work: bool) -> None
 
 
 class Platform:
-    """The service, and one leader with its replica controller and an agent. Time passes only in
+    """The endpoint service, a leader with its replica controller, and an agent. Time passes only in
     ``after``."""
 
     def __init__(self, store: Store) -> None:
@@ -64,8 +64,8 @@ class Platform:
         ]
 
     async def run(self, *, broken: frozenset[str] = frozenset()) -> EndpointView:
-        """The controller runs. Replicas that it starts are placed and become ready or, with a model
-        in ``broken``, fail; replicas that it stops end."""
+        """Run the controller. Replicas that it starts are placed and become ready or, if their
+        model is in ``broken``, fail; replicas that it stops end."""
         self.clock.advance(1.1)  # to wait for the sweep
         await self.store.database.fetch("DELETE FROM leases")
         await self.leader.run_once()
@@ -92,7 +92,7 @@ class Platform:
     async def until(
         self, condition: Callable[[EndpointView], bool], *, broken: frozenset[str] = frozenset()
     ) -> list[EndpointView]:
-        """Every view until the condition is true. Backoffs and drains pass at once."""
+        """Returns every view until the condition is true. Backoffs and drains pass at once."""
         views = []
         for _ in range(40):
             views.append(await self.run(broken=broken))
@@ -108,7 +108,7 @@ class Platform:
 
 
 async def schedule_free(store: Store) -> None:
-    """Like ``schedule``, between two terms of the leader under test."""
+    """Like ``schedule``, but between two terms of the leader under test."""
     await store.database.fetch("DELETE FROM leases")
     await schedule(store)
     await store.database.fetch("DELETE FROM leases")

@@ -1,4 +1,5 @@
-"""Custom routines: what they see and request, and what their errors do not affect."""
+"""Custom routines: what they can see and request, and which other work is unaffected by their
+errors."""
 
 from __future__ import annotations
 

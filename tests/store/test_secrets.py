@@ -1,4 +1,4 @@
-"""Stored secrets: encrypted rows, the orders that contain their values, deletion and rotation."""
+"""Stored secrets: encrypted rows, orders that contain the values, deletion and rotation."""
 
 from __future__ import annotations
 

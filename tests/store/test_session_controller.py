@@ -1,4 +1,4 @@
-"""Session controller: changed sessions are reconciled at once, all others by scans."""
+"""The session controller: changed sessions are reconciled at once, all others by scans."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
 async def test_settled_sessions_are_read_once_for_each_change(
     store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels require no further action once a session runs or has ended."""
+    """A session's kernels require no further action once it runs or has ended."""
     leader = Leader(store, clock)  # which does not lead: it neither scans nor sweeps
     controller = session_controller.SessionController(store, leader, clock, 120)
     agent = FakeAgent(store)

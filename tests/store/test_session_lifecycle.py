@@ -1,4 +1,4 @@
-"""Session lifecycle in the store: reports lead to transitions and history, and no allocations
+"""The session lifecycle in the store: reports lead to transitions and history, and no allocations
 leak."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stopping many sessions: requested once, carried out whatever happens, and with shared
+"""Stopping many sessions: requested once, carried out no matter what happens, and with shared
 statements."""
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ async def test_only_what_is_new_or_has_failed_runs_and_no_gpu_stays_taken(store:
     assert await shown(store, "ir2") == [(Status.TERMINATED, Result.FAILED)]
     assert await gpus_in_use(store) == []
 
-    # One success for each request, from the session that ran, and only that session is charged.
+    # Each request succeeds with the result of the session that ran, and only that session is
+    # charged.
     rows = await store.database.fetch(
         "SELECT name FROM sessions WHERE result = 'SUCCESS' AND adopted_from IS NULL ORDER BY name"
     )

@@ -1,5 +1,5 @@
-"""Runtimes that an agent has not listed completely, and how long their kernels tolerate its
-silence."""
+"""Runtimes whose kernels an agent has not completely listed, and how long these kernels tolerate
+its silence."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ JOBS = 2
 
 @pytest.fixture(params=["agent", "quota"])
 async def platform(request: pytest.FixtureRequest, store: Store) -> Loaded:
-    """Its group is a site that accepts ``JOBS`` jobs, according to its agent or the group's
-    quota."""
+    """An endpoint whose group is a site that accepts ``JOBS`` jobs, according to the site's agent
+    or the group's quota."""
     site = HpcOptions(runtime="fake", walltime_s=86_400)
     await store.groups.put("default", GroupOptions(hpc=site), actor="t")
     made = Loaded(store)

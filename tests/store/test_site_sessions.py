@@ -1,4 +1,4 @@
-"""Sessions whose jobs wait in a site's queue, and how the store keeps their agent's reports."""
+"""Sessions whose jobs wait in a site's queue, and how the store keeps what their agent reports."""
 
 from __future__ import annotations
 

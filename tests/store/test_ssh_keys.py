@@ -1,4 +1,4 @@
-"""Users' public keys: what each may do, until when, and what Postgres itself refuses."""
+"""Users' public keys: what each key permits, until when, and what Postgres itself refuses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Statements over many rows: one of them has JSON values of a type unknown to this release, and the
-others are read and written as before."""
+"""Statements over many rows: if one row has JSON values of a type unknown to this release, the
+others are still read and written as before."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ async def test_older_stream_releases_nothing(store: Store, other: Store) -> None
     held = await used(store)
 
     # The kernel was given up but still exists: its resources are held until its agent reports that
-    # it does not have it.
+    # it does not have that kernel.
     await other.database.fetch("UPDATE kernels SET status = 'ERROR' WHERE id = $1", kernel)
     with pytest.raises(ReportRefused):
         await store.reports.apply(AgentUpdate.of(late))
@@ -207,7 +207,7 @@ async def test_delta_of_an_older_stream_to_the_same_manager_is_refused(store: St
 async def test_stream_replaced_before_a_release_frees_nothing(
     store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel was given up but exists: the newest stream shows it."""
+    """The kernel was given up but still exists, as the newest stream shows."""
     agent = FakeAgent(store, stream=1, confirms=True)
     await agent.report()
     kernel = await running(store, agent)

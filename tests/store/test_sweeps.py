@@ -1,4 +1,5 @@
-"""Loops that process changes also find, chunk by chunk, changes that no notification announced."""
+"""Sweeps of the loops that process changes: chunk by chunk, they also find changes that no
+notification announced."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ async def start_sessions(store: Store, agent: FakeAgent, count: int) -> list[str
 async def test_unannounced_ends_of_kernels_are_found(
     store: Store, age_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the manager that wrote them had been killed: recent ones are found by time, older ones
-    by a sweep."""
+    """This is as if the manager that wrote the changes had been killed. Recent changes are found by
+    their time, older ones by a sweep."""
     monkeypatch.setattr(sessions, "SWEPT", 1)
     agent = FakeAgent(store)
     clock = ManualClock()

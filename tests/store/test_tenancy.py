@@ -1,5 +1,5 @@
-"""Tenancy: every route of the table, as every role, on the caller's own, its project's and another
-project's objects.
+"""Tenancy: every route of the table, called in every role, on objects of the caller, of the
+caller's project and of another project.
 
 A new route fails here until it names its resources."""
 
@@ -48,7 +48,7 @@ TENANT_PARTS = {
     "identity": {"keys", "ssh-keys", "projects"},
     "usage": {"quotas", "budgets", "usage", "occupancy"},
 }
-# The others are about the platform.
+# All other routes are about the platform.
 PLATFORM_PARTS = {
     "nodes": {
         "agents",
@@ -284,8 +284,8 @@ async def test_every_route_as_every_role(store: Store, part: str) -> None:
 
 
 async def test_inside_of_a_process_of_an_administrator_is_for_administrators(store: Store) -> None:
-    """It runs as an agent's user, and anyone who runs a command there has all of that user's
-    rights."""
+    """The session runs as an agent's user, and anyone who runs a command in it has all of that
+    user's rights."""
     made = await store.sessions.create(ANN, session_spec("of-an-administrator"))
     tokens = f"/v1/sessions/{made.id}/apps/web/access-tokens"
     runs = f"/v1/sessions/{made.id}/executions"
@@ -419,7 +419,8 @@ async def test_shared_endpoint_shows_its_name_and_state_only(store: Store) -> No
 
 # Objects that belong to no project; the routes are for administrators, or show no project's data.
 NO_TENANT = {"AgentStore", "GroupStore", "GroupAliases", "PeerStore", "Registration"}
-# Methods that take no scope, because there is none yet, or because the object was found with one.
+# Methods that take no scope, because there is none yet or because the object was already found with
+# one.
 UNSCOPED = {
     "KeyStore.find": "makes the scope",
     "KeyStore.refusal": "there is no scope: the key is refused",

@@ -1,4 +1,4 @@
-"""Device topology, from the agent's report to the planner and the views."""
+"""Device topology, from the agent's report through to the planner and the views."""
 
 from __future__ import annotations
 

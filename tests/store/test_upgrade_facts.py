@@ -1,4 +1,4 @@
-"""Facts that `moorage upgrade plan` reads, and the locks of its migrations, also on an older
+"""Facts that `moorage upgrade plan` reads, and the locks that migrations take, also on an older
 schema."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WHERE pid = pg_backend_pid() AND locktype = 'relation'
 BLOCKS = ["rows", "writes", "reads and writes"]
 
 
-# On tables of ours, one of each kind that ``migration_locks`` reads.
+# Statements on our tables, one of each kind that ``migration_locks`` recognizes.
 STATEMENTS = [
     "CREATE TABLE made (id uuid REFERENCES sessions (id))",
     "ALTER TABLE agents ADD COLUMN made text",

@@ -163,7 +163,7 @@ async def test_minutes_are_stored_once_and_rolled_up(store: Store) -> None:
     await store.usage.compact(86_400)
     assert len(await spans(store)) == 3
 
-    # All usage is in one past hour, one minute of it with more samples and without a GPU.
+    # All usage is in one past hour; one minute of it has more samples and no GPU.
     await store.database.fetch(
         "UPDATE kernel_usage_spans SET at = date_bin('1 hour', now(), 'epoch') - interval '5 hours'"
         " + make_interval(mins => (cpu / 100)::int)"
@@ -176,7 +176,7 @@ async def test_minutes_are_stored_once_and_rolled_up(store: Store) -> None:
     assert (hour["seconds"], hour["samples"], hour["cpu"], hour["cpu_peak"]) == (3600, 40, 175, 900)
     assert (hour["gpu"], hour["rx"], hour["tx"]) == (300, None, 7)
 
-    # Usage for an existing hour is merged into it.
+    # Usage for an hour that already exists is merged into it.
     await store.database.fetch(
         "INSERT INTO kernel_usage_spans SELECT kernel_id, 60, at + interval '30 minutes', 40, 575, 1000, "
         "memory, memory_peak, rx, rx_peak, tx, tx_peak, gpu, gpu_peak, gpu_memory, gpu_memory_peak "

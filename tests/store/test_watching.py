@@ -1,4 +1,4 @@
-"""Watching over the real store: events for changes, who sees them, and the overview."""
+"""Watching with the real store: events for changes, who sees them, and the overview."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def api_database(
 async def shared_database(
     database_server: DatabaseServer, template_of_the_api: str
 ) -> AsyncIterator[str]:
-    """One API for all cases in a module, none of which creates anything."""
+    """A single API for all cases in a module, none of which creates anything."""
     async with database_server.new_database(template_of_the_api) as dsn:
         yield dsn
 

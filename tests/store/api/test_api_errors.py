@@ -1,5 +1,5 @@
-"""API errors that depend on existing objects and on the database: problem documents without
-secrets."""
+"""API errors that depend on existing objects and on the database. They are problem documents
+without secrets."""
 
 from __future__ import annotations
 

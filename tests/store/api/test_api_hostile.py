@@ -1,4 +1,4 @@
-"""Hostile HTTP against the manager's API: every case of the table."""
+"""Hostile HTTP requests to the manager's API: every case of the table."""
 
 from __future__ import annotations
 

@@ -186,8 +186,8 @@ async def test_other_content_types_are_refused(api: Api, content_type: str) -> N
 
 
 async def test_compressed_bodies(api: Api) -> None:
-    """A body that decompresses to a large one is too large; one that does not decompress is
-    malformed."""
+    """A body that is too large once decompressed is refused as too large, and one that does not
+    decompress is malformed."""
     headers = JSON | {"Content-Encoding": "gzip"}
     packed = gzip.compress(json.dumps(BATCH | {"args": ["x" * MAX_BODY]}).encode())
     response, problem = await api.request("POST", "/v1/sessions", data=packed, headers=headers)

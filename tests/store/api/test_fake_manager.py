@@ -20,7 +20,8 @@ from fake_manager import FakeManager
 
 BATCH = {"name": "job", "command": ["true"]}
 MODEL = {"name": "team/m", "engine": "vllm", "model": "one", "env": {"A": "1"}}
-# Only the type of these is compared, because they depend on the moment or are random.
+# Only the types of these fields are compared, because their values depend on the time or are
+# random.
 DRAWN = {"id", "session_id", "secret", "prefix", "next", "at", "asked_at", "version"}
 DRAWN |= {"created_at", "status_since", "changed_at"}
 # The fake does not record when a key was used.
@@ -139,8 +140,8 @@ class Asked:
         self._tags: list[str] = []
 
     async def answer(self, ask: Ask) -> Any:
-        """The comparable parts. For a refusal only its type, because the texts come from the
-        store."""
+        """The comparable parts. For a refusal, this is only its type, because the texts come from
+        the store."""
         headers = {
             "Authorization": f"Bearer {MEMBER_KEY if ask.member else ADMIN_KEY}"
         } | ask.headers

@@ -143,7 +143,7 @@ def test_no_answer_of_an_agent_is_a_fault(served: tuple[asyncio.Runner, Api]) ->
 
 
 def _frame(first: int, length: int, given: int, payload: bytes, *, masked: bool) -> bytes:
-    """``given``: the length as written; the payload's may differ."""
+    """``given``: the length that the frame states, which may differ from the payload's."""
     bit = 0x80 if masked else 0
     if given == 0:
         head = bytes([first, bit | min(length, 125)])

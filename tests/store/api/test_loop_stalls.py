@@ -1,4 +1,4 @@
-"""Hostile bodies: none holds up the event loop on any route, whoever sends it."""
+"""Hostile bodies: none holds up the event loop on any route, no matter who sends it."""
 
 from __future__ import annotations
 
