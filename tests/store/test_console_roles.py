@@ -1,8 +1,7 @@
-"""Roles in console sessions: every route of the table, opened with a password and by single
-sign-on.
+"""Roles in console sessions, opened with a password or by single sign-on: every route of the table.
 
 A console session becomes the same ``ApiKey`` as a key, so only code that looks at the key itself
-behaves differently. The gate tries those routes, and one of the others for each guard.
+behaves differently. The gate tries the routes with such code, and one of the others for each guard.
 """
 
 from __future__ import annotations

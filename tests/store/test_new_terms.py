@@ -1,8 +1,8 @@
 """New terms: actions that a leader had planned for later are carried out by the next one, from the
 rows alone.
 
-The first leader is killed in the middle: it has planned and written, but the time has not come.
-Each loop of the next one starts without memory.
+The first leader is killed midway: it has planned and written, but the time to act has not come.
+Each loop of the next leader starts without memory.
 """
 
 from __future__ import annotations

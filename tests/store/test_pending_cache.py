@@ -162,7 +162,7 @@ async def test_changed_dependency_is_found_by_comparison(store: Store, clock: St
 async def test_session_that_waits_for_another_is_read_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands of pipeline steps may wait for one that is running."""
+    """Thousands of pipeline steps may wait for one running step."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 0.0)
     await add(store, "first")
     await add(store, "after", depends_on=[{"session": "first", "on": "any"}])

@@ -51,7 +51,7 @@ async def test_tables_of_composed_listings_are_those_of_the_schema(empty_databas
 
 def _kept_in_migrations_only(difference: object) -> bool:
     kinds = ("remove_index", "remove_fk", "remove_constraint")
-    # a list holds the changes to a column: server defaults are also part of the migrations
+    # a list holds the changes to one column; only migrations contain server defaults
     if isinstance(difference, list):
         return all(d[0] == "modify_default" for d in difference)
     return difference[0] in kinds  # type: ignore[index]

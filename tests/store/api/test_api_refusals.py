@@ -1,6 +1,7 @@
-"""Requests that are refused for their content: problem documents name the field and the value.
+"""Requests that are refused for their content, with problem documents that name the field and the
+value.
 
-None of them creates anything, so all cases share one server.
+No request creates anything, so all cases share one server.
 """
 
 from __future__ import annotations

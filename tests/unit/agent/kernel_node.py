@@ -29,8 +29,8 @@ CLOCK = SystemClock()
 
 
 class FailingRuntime(FakeRuntime):
-    """Fails with an error that no caller expects: the methods in ``failing`` fail always, or this
-    many times. ``after``: only once the method has taken effect."""
+    """Fails with an error that no caller expects. The methods in ``failing`` always fail, or fail
+    this many times. ``after``: they fail only once they have taken effect."""
 
     def __init__(self, logs: LogStore, node: FakeNode, max_jobs: int | None = None) -> None:
         super().__init__(logs, node, max_jobs=max_jobs)
@@ -82,8 +82,8 @@ ALWAYS = 1_000_000
 
 class Node:
     """A kernel manager over a fake node, and the orders that it receives. ``before``: the agent
-    whose kernels and state directory it takes over. ``max_jobs``: set if its runtime is a site.
-    ``windows``: the windows of the changes so far, in seconds."""
+    whose kernels and state directory this one takes over. ``max_jobs``: set if its runtime is a
+    site. ``windows``: the coalescing windows of the changes so far, in seconds."""
 
     def __init__(
         self, state: Path, before: Node | None = None, max_jobs: int | None = None

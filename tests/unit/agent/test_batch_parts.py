@@ -49,7 +49,7 @@ OVER = JobCandidate("4", False, False)
     ("known", "found", "doubt_s", "verdict"),
     [
         ("5", [WAITS], None, SubmissionVerdict("5")),
-        # the site doubled it; we follow the one that we know
+        # the site doubled the job; we follow the one that we know
         ("5", [WAITS, RUNS], None, SubmissionVerdict("5", ("6",))),
         ("5", [], None, SubmissionVerdict("5")),
         ("", [WAITS], 3.0, SubmissionVerdict("5")),  # the lost answer

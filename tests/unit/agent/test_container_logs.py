@@ -1,4 +1,4 @@
-"""Copies of container logs: nothing is missing, duplicated or reordered, whatever the engine
+"""Copies of container logs: nothing is missing, duplicated or reordered, no matter what the engine
 does."""
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ MESSAGES = st.lists(
 @examples(40)
 @given(data=st.data())
 def test_a_copy_is_what_was_written(data: st.DataObject) -> None:
-    """With agents that are killed at any point, engines that break, and lines whose pieces share a
-    timestamp."""
+    """This holds with agents that are killed at any point, engines that break, and lines whose
+    pieces share a timestamp."""
     with TemporaryDirectory() as folder:
         asyncio.run(_check_copy(Path(folder), data))
 
@@ -169,7 +169,7 @@ async def test_a_reader_follows_over_streams_that_end_and_says_less(tmp_path: Pa
 
 
 async def test_what_the_engine_has_rotated_away_is_told(tmp_path: Path) -> None:
-    """An agent that was away longer than the engine keeps its output."""
+    """The agent was away for longer than the engine keeps output."""
     engine = ScriptedEngine(kept=10)
     logs = logs_of(engine, tmp_path)
     for number in range(5):

@@ -48,7 +48,7 @@ Grants = tuple[tuple[str, str, int], ...]
 
 
 class Acme:
-    """A vendor from a plug-in. ``failure``: the exception that its code raises."""
+    """A vendor supplied by a plug-in. ``failure``: the exception that its code raises."""
 
     name = "acme"
 

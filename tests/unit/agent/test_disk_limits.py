@@ -1,4 +1,5 @@
-"""Disk limits of kernels: the setting, the quota passed to Linux, and whether there are quotas."""
+"""Disk limits of kernels: the setting, the quota passed to Linux, and whether the file system has
+quotas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registries to which a member's image may refer."""
+"""Registries from which a member's image may come."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The ledger of doubtful jobs: what enters it, what settles it, and that a restart loses
-nothing."""
+"""The ledger of doubtful jobs: how doubts are entered and settled, and that a restart loses
+none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Engine environments: created once, never partially, by one caller at a time; pip and the venv are
-real."""
+"""Engine environments: created once, never partially, and by one caller at a time. Pip and the venv
+are real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engine progress: what the end of a log says about a start."""
+"""Engine progress: how far a start has come, according to the end of the log."""
 
 from __future__ import annotations
 

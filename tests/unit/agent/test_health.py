@@ -75,7 +75,7 @@ def test_context_of_a_model(body: bytes, found: int | None) -> None:
 
 
 class Check:
-    """``answers``: the answers of the next probes, or True without any."""
+    """``answers``: the next probes' answers; once none are left, the answer is True."""
 
     interval_s = 0.0
     has_health_route = False

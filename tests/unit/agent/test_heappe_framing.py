@@ -1,5 +1,5 @@
-"""Framing of the relay's answers: the same body however it is split, and a truncated one is never
-taken as complete."""
+"""Framing of the relay's answers: the body is the same however it is split, and a truncated body is
+never taken for a complete one."""
 
 from __future__ import annotations
 

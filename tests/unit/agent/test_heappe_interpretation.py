@@ -206,7 +206,7 @@ def test_a_job_that_answers_has_not_ended_by_failing(facts: Facts) -> None:
 @examples(150)
 @given(_FACTS)
 def test_a_job_that_may_wait_on_is_in_doubt(facts: Facts) -> None:
-    """HEAppE shows jobs as failed that are still waiting, and no longer cancels them."""
+    """HEAppE shows some jobs as failed that are still waiting, and then no longer cancels them."""
     waits = replace(facts, state=J.FAILED, running_at=None, answered_at=None, exit_code=None)
     found = interpret(replace(waits, stopping=False, deleted=False))
     assert found.doubt or found.observation.state is S.UNKNOWN
@@ -224,7 +224,7 @@ def test_gone_only_if_it_was_deleted(facts: Facts) -> None:
 @examples(150)
 @given(_FACTS)
 def test_an_end_without_a_proof_says_that_it_may_cost(facts: Facts) -> None:
-    """Failed only according to the database, within the walltime, and not because of us."""
+    """The job failed only according to the database, within its walltime, and not because of us."""
     found: Interpretation = interpret(facts)
     seen = found.observation
     surprising = facts.state is J.FAILED and not facts.stopping and facts.running_at is not None

@@ -34,8 +34,8 @@ async def turns() -> None:
 
 
 async def test_listing_in_flight_is_not_new_enough() -> None:
-    """Its result may be older than an action that the second caller has just taken, such as
-    removing a job."""
+    """The first call's result may be older than an action that the second caller has just taken,
+    such as removing a job."""
     server = Server()
     listing = HeappeListing(cast(HeappeClient, server), AGENT, ManualClock())
     async with asyncio.TaskGroup() as tasks:

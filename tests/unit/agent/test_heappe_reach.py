@@ -1,5 +1,5 @@
-"""Reachability of an engine: when its path is considered gone, when it is reopened, and when the
-job is given up."""
+"""Reachability of an engine: when its path is considered gone, when the path is reopened, and when
+the job is given up."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_job_is_given_up_only_after_its_time(timeout_s: float) -> None:
     assert reach.is_given_up(1000 + timeout_s, timeout_s)
     reach.missed(1001 + timeout_s, HeappeFailed(SiteFault.UNREACHABLE, "x"))
 
-    # the site itself is away, so it cannot tell
+    # the site itself is unreachable, so it cannot report the job's state
     assert not reach.is_given_up(1001 + timeout_s, timeout_s)
 
 

@@ -1,5 +1,5 @@
-"""Failures of the agent's task for a kernel, in one step or always: effects on the kernel and its
-devices."""
+"""Failures of the agent's task for a kernel, in a single step or in every one: their effects on the
+kernel and its devices."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_job_of_a_silent_site_ends_with_its_walltime(node: Node, since_s: 
 
 @pytest.mark.parametrize("method", ["observe", "wait", "stop"])
 async def test_kernel_that_must_end_is_destroyed_whatever_fails(node: Node, method: str) -> None:
-    """Otherwise it stays in STOPPING and never frees its devices."""
+    """Otherwise the kernel would stay in STOPPING and never free its devices."""
     spec = kernel()
     node.order(spec)
     await node.until(spec, S.RUNNING)

@@ -161,8 +161,8 @@ def writer_at(folder: Path, max_bytes: int, keep: int, *, renames: bool) -> Rena
 async def test_a_reader_that_keeps_up_misses_nothing_of_fast_rotations(
     tmp_path: Path, renames: bool, seed: int
 ) -> None:
-    """The writer gets its turn whenever the reader accesses the disk, so there is a rotation
-    between a listing and the opening of a listed file."""
+    """The writer gets a turn whenever the reader accesses the disk, so that a rotation happens
+    between listing the files and opening a listed one."""
     logs = LogStore(tmp_path)
     log = writer_at(tmp_path / K, 30, 20, renames=renames)
     random = Random(seed)
@@ -202,7 +202,7 @@ def _audit(event: str, arguments: tuple[object, ...]) -> None:
 
 @contextmanager
 def between_accesses(turn: Callable[[], None]) -> Iterator[None]:
-    """``turn`` is called before each opening of a file and each listing."""
+    """``turn`` is called before each time a file is opened and each time files are listed."""
     global _turn
     if not _hooked:
         sys.addaudithook(_audit)  # there is no way to remove one
@@ -243,7 +243,7 @@ async def _check_order(root: Path, data: st.DataObject) -> None:
             number += 1
 
     async def read() -> None:
-        """A reader that restarts after the part that it has already read."""
+        """A reader that restarts, and continues after the part that it has already read."""
         nonlocal written
         position = 0
         while True:
@@ -319,7 +319,7 @@ async def test_what_a_full_disk_refuses_is_missing_and_told(tmp_path: Path) -> N
 
 
 async def test_what_is_rotated_away_before_a_log_is_first_found_is_told(tmp_path: Path) -> None:
-    """It is followed before it has a file."""
+    """The log is followed before it has a file."""
     logs = LogStore(tmp_path)
     reading = data_of(logs.read_range(K, LogRange(follow=True), lambda: True))
     first = asyncio.ensure_future(anext(reading))

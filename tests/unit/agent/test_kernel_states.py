@@ -55,7 +55,7 @@ def hold(monkeypatch: pytest.MonkeyPatch, node: Node, method: str) -> asyncio.Ev
 
 
 async def observe_as(node: Node, spec: KernelSpec, seen: RuntimeObservation) -> None:
-    """The runtime returns this from now on; wait until it has been asked."""
+    """Make the runtime return this from now on, and wait until it has been asked."""
     node.runtime.silent = seen
     async with asyncio.timeout(30):
         while shown(node, spec) is not seen.state:
@@ -124,7 +124,7 @@ async def test_submission_is_neither_a_queue_nor_a_start(
 
 
 async def test_queue_that_is_longer_than_the_start_timeout(make: MakeNode) -> None:
-    """It is observed twice: when it starts and when it has ended."""
+    """The kernel is observed twice: when it starts and when it has ended."""
     node = make(max_jobs=5)
     await node.kernels.recover()
     spec = kernel(start_timeout_s=0.4, env={"FAKE_QUEUE_S": "0.8", "FAKE_START_S": "0.1"})
@@ -220,8 +220,8 @@ async def test_kernel_whose_first_step_takes_long_can_be_stopped(
 
 
 async def test_fast_start_costs_no_report_of_its_own_but_that_it_is_ready(make: MakeNode) -> None:
-    """Its changes may wait for the report that the orders were applied; only its readiness does not
-    wait."""
+    """Changes of the kernel may be held back until the agent reports that it has applied the
+    orders; only readiness is reported at once."""
     node = make()
     spec = kernel()
     await node.kernels.recover()
@@ -231,8 +231,8 @@ async def test_fast_start_costs_no_report_of_its_own_but_that_it_is_ready(make: 
 
 
 def written_records(state: Path) -> list[dict[str, Any]]:
-    """The records of a running agent's checkpoint: loading it would remove the file being
-    written."""
+    """The records of a running agent's checkpoint, read without loading it, which would remove the
+    file being written."""
     return [json.loads(path.read_text()) for path in (state / "checkpoint").glob("*.json")]
 
 

@@ -1,4 +1,4 @@
-"""A site's nodes in use: what Slurm prints, and how often a site is queried."""
+"""The number of a site's nodes in use: what Slurm prints, and how often a site is queried."""
 
 from __future__ import annotations
 

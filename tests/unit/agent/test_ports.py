@@ -47,7 +47,7 @@ def test_released_port_cools_down(port_range: tuple[int, int]) -> None:
     assert ports.allocate() not in allocated  # the last unused port
     assert (
         ports.allocate() == allocated[0]
-    )  # none has cooled down, so the one that was released first
+    )  # none has cooled down, so the port that was released first is taken
     clock.advance(120)
     ports.release(allocated[0])
     assert ports.allocate() == allocated[1]

@@ -23,7 +23,7 @@ NO_HEADERS: dict[str, str] = {}
 
 @dataclass
 class Program:
-    """Answers each request with ``response``. It closes the connection or sends ``piece``
+    """Answers each request with ``response``, and then closes the connection or sends ``piece``
     endlessly."""
 
     response: bytes

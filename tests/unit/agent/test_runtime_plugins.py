@@ -1,5 +1,5 @@
-"""Runtimes from other packages: a problem with one is reported with its name, its package and the
-next step."""
+"""Runtimes from other packages: a problem with a runtime is reported along with its name, its
+package and the next step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Makes a package of ``CODE`` look installed, with these lines as entry points of the group."""
+    """Makes a package that contains ``CODE`` appear installed, with these lines as the group's
+    entry points."""
 
     def make(*lines: str, package: str = "acme", version: str = "1.0") -> None:
         site = tmp_path / package

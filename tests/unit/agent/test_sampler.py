@@ -72,7 +72,7 @@ class Unavailable(FakeRuntime):
 
 
 class Measured:
-    """Counters of any kernel. ``turns``: the kernels in each measurement."""
+    """Counters that accept any kernel. ``turns``: the kernels in each measurement."""
 
     def __init__(self) -> None:
         self.turns: list[set[KernelId]] = []

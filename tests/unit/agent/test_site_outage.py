@@ -76,7 +76,7 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 async def test_a_job_waits_until_its_site_answers(
     make: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No time is counted as its start, and it starts once."""
+    """None of that time is counted as part of the start, and the job starts only once."""
     site = make()
     spec = kernel(start_timeout_s=900.0)
     await site.node.kernels.recover()
@@ -176,7 +176,7 @@ async def test_a_job_that_is_stopped_meanwhile_is_never_submitted(
 async def test_an_agent_that_is_restarted_meanwhile_begins_anew(
     make: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had no recorded intent that would be treated as a start."""
+    """No recorded intent remained that would have been treated as a start."""
     monkeypatch.setattr(task, "SITE_PAUSES_S", (600.0,))
     before = make()
     spec = kernel()

@@ -1,5 +1,5 @@
-"""Ends of Slurm jobs that are no longer in the queue, from the site's accounting; the commands are
-scripts."""
+"""Outcomes of Slurm jobs that are no longer in the queue, taken from the site's accounting. The
+commands are scripts."""
 
 from __future__ import annotations
 

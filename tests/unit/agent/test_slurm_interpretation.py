@@ -91,7 +91,7 @@ def test_job_that_ended_before_its_program_says_why(state: str) -> None:
     found = seen(state, reason="RaisedSignal", status=1 << 8, marks=Marks(output="no such python"))
     assert (found.state, found.never_started) == (S.EXITED, True)
     assert ("no such python" in found.detail) is (state != "CANCELLED")
-    # Cancelled by the agent itself, which is no failure to start.
+    # The job was cancelled by the agent itself, which does not count as a failure to start.
     stopped = seen("CANCELLED", marks=Marks(stopped=True))
     assert (stopped.never_started, stopped.exit_code) == (False, -15)
 
@@ -114,7 +114,7 @@ def test_launcher_knows_the_end_before_slurm_and_after_slurm_has_forgotten(
 def test_memory_that_ran_out_is_known_from_the_launcher_or_from_slurm(
     counted: bool, state: str, oom: bool
 ) -> None:
-    """Also if a process other than the main program was killed."""
+    """This also applies if a process other than the main program was killed."""
     found = interpret(SlurmJob("7", "mg-x", state), Marks(address=UP, exit=Exit(1, oom=counted)))
     assert (found.exit_code, found.oom) == (1, oom)
 

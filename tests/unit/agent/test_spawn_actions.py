@@ -1,4 +1,4 @@
-"""File descriptors with which a program is started, whatever their numbers in the agent."""
+"""File descriptors with which a program is started, regardless of their numbers in the agent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The trace of a kernel's start: its steps, where it ends, and that nothing is recorded while
-tracing is off."""
+"""The trace of a kernel's start: its steps, where the trace ends, and that nothing is recorded
+while tracing is off."""
 
 from __future__ import annotations
 

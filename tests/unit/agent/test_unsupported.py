@@ -1,5 +1,5 @@
-"""Refusals of operations that a runtime cannot perform, according to its capabilities, and launches
-on another node."""
+"""Operations that are refused because the runtime lacks the capability, and launches on another
+node."""
 
 from __future__ import annotations
 

@@ -129,7 +129,8 @@ def test_cgroup_v2(tmp_path: Path, hidden: str) -> None:
         1500, 700, rx=100, tx=50, pids=(42, 43)
     )
 
-    # The first process ended and its pid may be reused, so the network counters are unknown.
+    # The first process has ended and its pid may have been reused, so the network counters are
+    # unknown.
     write(tmp_path, {f"{group}/cgroup.procs": "43\n"})
     assert containers.read_cgroups(found, tmp_path) == Counters(
         1500, 700, rx=None, tx=None, pids=(43,)
@@ -299,7 +300,7 @@ def test_utilization_of_processes() -> None:
     # Without a sample since the last measurement, no process was active.
     assert measure() == {}
 
-    # A process as an H200 reports it while it computes, and entries that a driver has not filled
+    # A process as reported by an H200 that is computing, and entries that a driver has not filled
     # in.
     driver.samples = [(3162, 1795741174331629, 99), (0, 1 << 63, 0), (4711, 1 << 62, 3214356784)]
     assert measure() == {3162: 990}

@@ -1,4 +1,4 @@
-"""Cluster networks (WireGuard): which nodes can connect containers across several nodes."""
+"""Cluster networks (WireGuard): which nodes can connect containers that run on several nodes."""
 
 from __future__ import annotations
 

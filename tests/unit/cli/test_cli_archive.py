@@ -113,7 +113,7 @@ def test_accepted_links_point_inside_the_copy(parts: tuple[str, ...], target: st
     expected = os.path.normpath(os.path.join("/copy", *parts[:-1], target))
     if inside:
         assert f"{expected}/".startswith("/copy/")
-    # Resolved by its text alone, without the links on the path to it.
+    # The target is resolved by its text alone, without following the links on the path to it.
     assert inside or target.startswith("/") or not target or ".." in target.split("/")
 
 

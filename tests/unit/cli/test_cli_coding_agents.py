@@ -34,7 +34,7 @@ exit 7
 
 @pytest.fixture
 def programs(tmp_path: Path, manager: FakeManager) -> dict[str, str]:
-    """Variables that let both programs be found; the model ``coder`` is served."""
+    """Variables with which both programs are found. The model ``coder`` is served."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("claude", "codex"):

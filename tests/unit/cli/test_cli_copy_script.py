@@ -13,7 +13,7 @@ import pytest
 from moorage.cli.commands.cp import RECEIVE_SCRIPT, SEND_SCRIPT
 from moorage.common.archive import ArchiveLimits, unpack
 
-# Its group gets the signal as `rm` starts, as from an agent that closes the input first.
+# Its process group gets the signal as `rm` starts, as from an agent that closes the input first.
 _RM = """#!/bin/sh
 kill -s {signal} 0
 exec /bin/rm "$@"

@@ -154,8 +154,8 @@ def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
     def entries() -> Iterable[bytes]:
         yield from (header(f"top/{n}", tarfile.FIFOTYPE) for n in range(4000))
         gc.collect()
-        # Without pathlib, which interns all names: the table of interned names grows in steps of
-        # megabytes.
+        # This avoids pathlib, which interns all names: the table of interned names grows by
+        # megabytes at a time.
         traces = tracemalloc.take_snapshot().filter_traces(
             [tracemalloc.Filter(False, pathlib.__file__)]
         )
@@ -190,7 +190,8 @@ def test_time_stamps_and_modes_that_no_file_can_have(tmp_path: Path) -> None:
         assert (into / "a").is_file()
 
 
-# Several copies into one target: the files left by the first must not lead the next one outside.
+# Several copies into one target: the files that the first one leaves must not lead the next one
+# outside.
 NAMES = st.sampled_from(["a", "b", "a/b", "b/a", "a/a", "a/b/a"])
 TARGETS = st.lists(st.sampled_from(["..", ".", "a", "b", "outside"]), min_size=1, max_size=4).map(
     "/".join

@@ -86,8 +86,8 @@ def test_ps_in_json_imports_only_the_resources_of_its_lists(manager: FakeManager
 def test_number_of_imported_modules_is_bounded(
     args: tuple[str, ...], bound: int, manager: FakeManager
 ) -> None:
-    """Nearly all CPU time of a short command goes into imports. A failure names a command that has
-    started to import more: ``python -X importtime -m moorage ...`` shows what."""
+    """Nearly all CPU time of a short command goes into imports. A failure names a command that now
+    imports more; ``python -X importtime -m moorage ...`` shows which modules."""
     manager.add_session(batch("job"))
     assert len(modules(*args, env={"MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY})) <= bound
 

@@ -184,7 +184,7 @@ def test_sigterm_in_a_finalizer_is_not_lost() -> None:
 
     async def wait() -> None:
         Finalized()
-        # a signal that is lost, or noticed only through another event, never ends it
+        # a signal that is lost, or noticed only on another event, would never end it
         await asyncio.Event().wait()
 
     # tests in the background ignore it

@@ -1,5 +1,5 @@
-"""Managers on this host: commands reach them through their Unix sockets, and disclose nothing to
-other programs."""
+"""Managers on this host: commands reach them through the managers' Unix sockets, and disclose
+nothing to other programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moorage.sdk.installation.connection import find_connection
 from moorage.sdk.installation.contexts import Context, Contexts, write_contexts
 from moorage.sdk.installation.saved_files import read_contexts
 
-# Through plain reads, the SDK's client, its streams, and its WebSockets.
+# Commands that use plain reads, the SDK's client, its streams, and its WebSockets.
 COMMANDS = (
     ("ps",),
     ("ps", "-o", "json"),
@@ -72,7 +72,7 @@ def squatter() -> Iterator[Squatter]:
 
 @pytest.fixture
 def home(tmp_path: Path, squatter: Squatter) -> Path:
-    """As `moorage up` has left it, but a foreign program has since taken the port."""
+    """A state directory as `moorage up` left it; a foreign program has since taken the port."""
     made = tmp_path / "home"
     made.mkdir(mode=0o700)
     saved = {"url": squatter.url, "socket": str(socket_path(made, "manager", squatter.port))}

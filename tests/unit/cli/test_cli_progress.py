@@ -15,7 +15,7 @@ FAILED = Stage("queued", 1.0, "exit code 1; retry 1 of 2")
 
 
 def terminal() -> Console:
-    """A dumb terminal, on which a spinner does not move."""
+    """A dumb terminal, on which a spinner is not animated."""
     return Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"TERM": "dumb"})
 
 

@@ -41,8 +41,8 @@ def test_jobs_of_a_file_under_two_policies(moorage: Run, trace: str) -> None:
     answer = json.loads(result.stdout)
     assert answer["jobs"] == 3
 
-    # The second job waits 99 s under both. Backfill starts the third before it; under strict it
-    # waits 148 s.
+    # The second job waits 99 s under both strategies. Backfill starts the third job before it;
+    # under strict, the third waits 148 s.
     assert {name: f["mean_wait"] for name, f in answer["policies"].items()} == {
         "strict": pytest.approx(247 / 3),
         "backfill": pytest.approx(33),

@@ -12,7 +12,7 @@ from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.status import Status
 from moorage.common.views.resources import Hold, Problem
 
-# A dumb terminal, on which a spinner does not move.
+# A dumb terminal, on which a spinner is not animated.
 NO_ROOM = Hold(
     reason=Reason.INSUFFICIENT_RESOURCES,
     text="no free GPU",

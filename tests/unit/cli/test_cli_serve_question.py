@@ -1,4 +1,4 @@
-"""The question from ``moorage serve`` whether to install vLLM, on a real terminal."""
+"""The question whether to install vLLM, which ``moorage serve`` asks, on a real terminal."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def on_terminal(
 
             shown += piece
             if answer and any(end in shown for end in (b"[Y/n]: ", b"(install): ")):
-                # Python does not see a signal between its prompt and its read; no person could send
-                # one that fast.
+                # Python does not notice a signal between printing its prompt and reading; no person
+                # could send one that fast.
                 while not _sleeps(asked.pid) and time.monotonic() < ends_at:
                     time.sleep(0.01)
 

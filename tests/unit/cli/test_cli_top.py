@@ -136,7 +136,7 @@ def test_top_refreshes_on_a_terminal_until_ctrl_c(manager: FakeManager, tmp_path
                 shown += os.read(own, 65536)
 
         top.send_signal(signal.SIGINT)
-        # Read until it ends, so that it never waits for a reader.
+        # The output is read until the command ends, so that it never waits for a reader.
         with suppress(OSError):
             while select.select([own], [], [], LIMIT_S)[0] and (more := os.read(own, 65536)):
                 shown += more

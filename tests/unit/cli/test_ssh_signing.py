@@ -1,5 +1,5 @@
-"""Signatures from ``ssh-keygen``, with which ``moorage keys add-ssh`` proves that the user holds
-the key."""
+"""Signatures made with ``ssh-keygen``, which ``moorage keys add-ssh`` uses to prove that the user
+holds the key."""
 
 from __future__ import annotations
 
