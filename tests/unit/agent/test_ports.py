@@ -45,9 +45,7 @@ def test_released_port_cools_down(port_range: tuple[int, int]) -> None:
     clock.advance(1)
     ports.release(allocated[1])
     assert ports.allocate() not in allocated  # the last unused port
-    assert (
-        ports.allocate() == allocated[0]
-    )  # none has cooled down, so the port that was released first is taken
+    assert ports.allocate() == allocated[0]  # none has cooled down: the first one released
     clock.advance(120)
     ports.release(allocated[0])
     assert ports.allocate() == allocated[1]

@@ -184,10 +184,10 @@ def test_sigterm_in_a_finalizer_is_not_lost() -> None:
 
     async def wait() -> None:
         Finalized()
-        # a signal that is lost, or noticed only on another event, would never end it
+        # this would never end if the signal were lost, or noticed only on another event
         await asyncio.Event().wait()
 
-    # tests in the background ignore it
+    # a process that was started in the background ignores SIGINT
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with terminated_like_ctrl_c() as interrupted, pytest.raises(KeyboardInterrupt):

@@ -1,5 +1,5 @@
-"""Pages of runs: the index agrees with a reader that sums every item, and waiting involves no
-summing."""
+"""Pages of runs: the index agrees with a reader that sums every item, and waiting does not sum
+anything."""
 
 from __future__ import annotations
 

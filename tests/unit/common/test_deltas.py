@@ -30,7 +30,7 @@ EMPTY = Report(
     0,
     (),
 )
-# Field 99, which no release has.
+# Field 99, which does not exist in any release.
 UNKNOWN_FIELD = b"\x98\x06\x01"
 worlds = st.lists(
     st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)), min_size=2, max_size=12

@@ -96,8 +96,8 @@ def test_forms_of_urls_that_are_allowed() -> None:
 async def test_connection_goes_to_the_address_that_was_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The name resolves elsewhere after the check, as with DNS rebinding, and the environment
-    points to a proxy."""
+    """After the check, the name resolves to another address, as with DNS rebinding, and the
+    environment points to a proxy."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     asked: list[str] = []
     answers = iter([["127.0.0.1"], ["192.0.2.1"]])

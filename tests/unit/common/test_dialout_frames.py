@@ -1,4 +1,4 @@
-"""Frames on dial-out connections: however they are split, and whatever else arrives."""
+"""Frames on dial-out connections, however they are split and no matter what else arrives."""
 
 from __future__ import annotations
 

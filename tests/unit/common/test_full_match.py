@@ -1,4 +1,4 @@
-"""Validation of whole values: none is valid with a newline at its end."""
+"""Validation of whole values: no value is valid with a newline at its end."""
 
 from __future__ import annotations
 

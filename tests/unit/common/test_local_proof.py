@@ -1,4 +1,5 @@
-"""Proof that a Unix socket belongs to a manager: who could have put it there, and who listens."""
+"""Proof that a Unix socket belongs to a manager: who could have created it, and who listens on
+it."""
 
 from __future__ import annotations
 
@@ -164,7 +165,7 @@ os.chown(os.path.dirname(path), directory_uid, -1)
 listening = socket.socket(socket.AF_UNIX)
 listening.bind(path)
 os.setuid(uid)
-listening.listen()  # by whom, is what counts
+listening.listen()  # only the user that listens matters
 print("ready", flush=True)
 sys.stdin.read()
 """

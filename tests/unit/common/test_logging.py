@@ -1,4 +1,5 @@
-"""Log lines of a process: each is a JSON object if configured, whichever library logs."""
+"""Log lines of a process: if configured, each line is a JSON object, no matter which library logs
+it."""
 
 from __future__ import annotations
 

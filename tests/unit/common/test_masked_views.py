@@ -1,4 +1,4 @@
-"""Answers that contain a specification, and the secrets that they must not show."""
+"""Answers that contain a specification, and the secrets in it that they must not show."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def test_entries_have_as_many_parameters_as_their_publishers_state(entry: dict[s
     found = find_model(entry["id"])
     assert found is not None
     assert found.architecture.parameters == pytest.approx(entry["parameters"], rel=0.002)
-    # File sizes: the counted size, within the tolerance for data that quantisation adds and
-    # safetensors store twice.
+    # File sizes: the computed size must match, with a tolerance for data that quantisation adds and
+    # data that safetensors store twice.
     counted = found.architecture.weight_bytes
     low, high = (0.28, 0.6) if found.engine == "llamacpp" else (0.85, 1.3)  # 4.5 to 8.5 bits
     assert low < found.weights / counted < high or entry["id"] == "Qwen/Qwen3-0.6B"

@@ -33,7 +33,7 @@ TEMPLATE = {
     "created_by": "ann",
 }
 GROUP = {"name": "g", "agents": 0, "pending": 0, "running": 0}
-# Each with the view, the fields beside it, its name in the view, and the position of an unknown
+# For each, the view, the fields beside it, its name in the view, and the position of an unknown
 # field.
 SHOWN: dict[str, tuple[type[BaseModel], dict[str, Any], str, BaseModel, tuple[str | int, ...]]] = {
     "spec of a session": (

@@ -1,4 +1,4 @@
-"""The redial policy: which manager comes next, and after how long."""
+"""The redial policy: which manager is dialed next, and after how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The table of runtimes; every place that accepts a runtime's name accepts each suitable one."""
+"""The table of runtimes: every place that accepts a runtime's name accepts the name of each
+suitable runtime."""
 
 from __future__ import annotations
 

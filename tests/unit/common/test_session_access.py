@@ -48,7 +48,8 @@ MEANT: dict[tuple[Role, Relation, SessionKind], set[Action]] = {
     (Role.ADMIN, Relation.PROJECT, SessionKind.ISOLATED): ALL,
     (Role.ADMIN, Relation.PROJECT, SessionKind.AS_AGENT): ALL,
 }
-"""Repeated here, so that an entry changed only in the table fails."""
+"""The table is repeated here, so that the test fails if an entry is changed only in the
+original."""
 EVERY = list(itertools.product(Role, Relation, SessionKind, Action))
 
 
@@ -141,8 +142,8 @@ def test_refusals_are_not_found_only_for_what_must_not_be_known() -> None:
 
 
 def test_kinds_of_sessions() -> None:
-    """By runtime, including plug-ins: nothing is known about those, so they are treated as
-    processes."""
+    """Decided by runtime, including those from plug-ins: nothing is known about those, so they are
+    treated as processes."""
     as_agent = {
         runtime
         for runtime in (*offered_runtimes(RUNTIMES), "custom:mine")

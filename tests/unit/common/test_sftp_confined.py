@@ -1,5 +1,5 @@
-"""An SFTP server for one directory: nothing leads out of it, whatever paths, links, names and
-packets it gets."""
+"""An SFTP server for one directory: nothing leads out of the directory, no matter which paths,
+links, names and packets the server gets."""
 
 from __future__ import annotations
 

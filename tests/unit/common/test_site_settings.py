@@ -1,4 +1,5 @@
-"""Sites of one agent daemon: what each takes from the section, and settings that are refused."""
+"""Sites of one agent daemon: what each site takes from the shared section, and settings that are
+refused."""
 
 from __future__ import annotations
 

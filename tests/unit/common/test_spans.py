@@ -1,4 +1,4 @@
-"""Spans: the W3C Trace Context, samplers, and the trace of a session."""
+"""Spans: the W3C Trace Context, samplers, and session traces."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_sub_kernels_have_no_port() -> None:
 
 
 def test_endpoint_without_reload_keeps_its_revision() -> None:
-    """A template with a new field would roll out all endpoints after an upgrade."""
+    """If templates gained a field, all endpoints would be rolled out again after an upgrade."""
     fields = {"name": "m", "command": ["x"], "probe": {}}
     assert "reload" not in EndpointSpec.model_validate(fields).template()
     made = EndpointSpec.model_validate(fields | {"reload": HTTP})

@@ -1,5 +1,5 @@
-"""Supervised tasks: restarted after every failure, shown while they fail, and never ended
-silently."""
+"""Supervised tasks: they are restarted after every failure, are shown while they fail, and never
+end silently."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_failure_at_any_await_restarts_the_task(
             )
 
         task = SupervisedTask("test", faulty)
-        # A pass has three awaits, so all failures come within the first 6 * 12 / 3 passes.
+        # A pass has three awaits, so all failures occur within the first 6 * 12 / 3 passes.
         await work.until(25)
         assert (work.runs, faults) == (len(numbers) + 1, [])
         assert task.failures == (0 if error is StoreUnavailable else len(numbers))

@@ -1,5 +1,5 @@
-"""An agent's stream: which kernels it certainly does not have, given the orders in transit to
-it."""
+"""An agent's stream: which kernels the agent certainly does not have, given the orders in transit
+to it."""
 
 from __future__ import annotations
 

@@ -143,7 +143,8 @@ async def test_unexpected_error_belongs_to_its_item(error: Exception) -> None:
 def test_every_caller_gets_a_result_or_an_exception(
     batches: list[list[int]], numbers: list[int], error: BaseException
 ) -> None:
-    """Whatever fails at any await of the write, no caller is cancelled and every wait ends."""
+    """No matter what fails at any await of the write, no caller is cancelled and every wait
+    ends."""
 
     async def scenario() -> None:
         writer = Writer(RuntimeError("negative"))
@@ -183,8 +184,8 @@ async def test_wrong_number_of_results_fails_the_items() -> None:
 
 
 async def test_item_that_waits_for_a_lock_is_left_alone_in_the_end() -> None:
-    """The batch is not divided at once, because every part with that item would take equally
-    long."""
+    """The batch is not split at once, because every part that contains the slow item would take
+    equally long."""
     batches: list[list[int]] = []
 
     async def write(items: Sequence[int]) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""The budget controller's pace: when budgets are added up again."""
+"""The budget controller's pace: when it adds budgets up again."""
 
 from __future__ import annotations
 

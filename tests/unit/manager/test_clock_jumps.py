@@ -55,7 +55,7 @@ def test_forward_jump(earlier: Reading, later: Reading, jump_s: float) -> None:
 def test_deadlines_moved_by_a_jump_are_never_early(
     passed: float, jump: float, took: float, late: tuple[float, float]
 ) -> None:
-    """``late``: when the database read its clock between sending and receiving."""
+    """``late``: when, between sending and receiving, the database read its clock."""
     earlier = reading(late[0] * took, 0, took)
     later = reading(took + passed + late[1] * took + jump, took + passed, took)
     moved = forward_jump_s(earlier, later)

@@ -1,4 +1,4 @@
-"""The bundle of the web console: small, and without foreign hosts."""
+"""The web console's bundle: it is small, and refers to no foreign hosts."""
 
 from __future__ import annotations
 

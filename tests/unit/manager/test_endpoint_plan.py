@@ -1,4 +1,4 @@
-"""Canaries: replicas of a revision that is tested beside the stable one."""
+"""Canaries: replicas of a revision that is tested alongside the stable one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Idle criteria: the time left under each, what users may choose, and that no unobserved usage ends
-a session."""
+"""Idle criteria: the time left under each, what users may choose, and that missing usage data never
+ends a session."""
 
 from __future__ import annotations
 

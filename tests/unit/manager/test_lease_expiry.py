@@ -1,4 +1,4 @@
-"""Lease expiry: never before the node has ended the program, whatever the clocks do."""
+"""Lease expiry: never before the node has stopped the program, no matter what the clocks do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def kernel(contact: datetime = T0, lease_s: float = 60) -> LeasedKernel:
 def expires_after(
     watch: KernelLeaseWatch, one: LeasedKernel, start: float, step: float = 2
 ) -> float:
-    """How long after ``start`` the watch lets the lease expire."""
+    """Returns how long after ``start`` the watch lets the lease expire."""
     at = start
     while not watch.expired([one], at):
         at += step

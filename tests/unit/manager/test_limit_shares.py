@@ -1,4 +1,4 @@
-"""Dividing limits among proxies: never more than the limit, and no proxy starves."""
+"""Dividing limits among proxies: the shares never exceed the limit, and no proxy starves."""
 
 from __future__ import annotations
 

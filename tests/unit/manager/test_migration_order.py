@@ -1,5 +1,5 @@
-"""The order of the migrations: one after the other, in the order of their names, by which schemas
-are compared."""
+"""The order of the migrations: they are applied one after the other in the order of their names,
+which also serves to compare schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Single sign-on: ID tokens that are refused, rules, and what an attempt sends to the provider."""
+"""Single sign-on: ID tokens that are refused, rules, and what a sign-in attempt sends to the
+provider."""
 
 from __future__ import annotations
 

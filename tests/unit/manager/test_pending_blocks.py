@@ -1,4 +1,4 @@
-"""Snapshots of the pending sessions: their content, that they never change, and their cost."""
+"""Snapshots of the pending sessions: their content and cost, and that they never change."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def session(number: int, priority: int = 10) -> Pending:
 def test_a_snapshot_holds_what_was_there_and_never_changes(
     steps: list[tuple[int, int]], size: int
 ) -> None:
-    """A step adds session N with priority 1 to 3 or removes it; some steps are followed by a
-    snapshot."""
+    """A step adds session N with a priority from 1 to 3, or removes it. Some steps are followed by
+    a snapshot."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pending_blocks, "BLOCK", size)
         blocks = PendingBlocks()

@@ -259,7 +259,7 @@ def test_dependent_that_a_quota_holds_back_too_has_no_expected_start() -> None:
 
 
 def test_answer_does_not_call_free_what_goes_to_those_ahead() -> None:
-    """The agent has 4 free GPUs, which the session ahead gets in this pass."""
+    """The agent has 4 free GPUs, which go to the session ahead in this pass."""
     view = explain(
         [busy("gpu-01")], [pending_session("first", 4, 1), pending_session("it", 4, 2)], "it"
     )

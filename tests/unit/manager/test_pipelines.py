@@ -86,8 +86,8 @@ def met(state: StepState, on: str) -> bool:
 def play(
     nodes: list[pipelines.PipelineNode], fails: set[int], at_once: dict[str, int]
 ) -> list[StepState]:
-    """Runs all nodes by the database's rules: a node whose conditions are met runs, and one whose
-    conditions cannot be met is skipped."""
+    """Runs all nodes by the database's rules: a node runs once its conditions are met, and is
+    skipped if they cannot be met."""
     ended: dict[int, StepState] = {}
     running: list[int] = []
     while len(ended) < len(nodes):
@@ -163,7 +163,7 @@ def test_an_array_counts_what_is_still_to_run(
     pending: tuple[int, ...],
     follows: dict[int, int],
 ) -> None:
-    """The elements are at the positions given by their numbers."""
+    """Each element is at the position given by its number."""
     steps = pipelines.check(pipeline({"name": "a", "array": array}))
     unfinished = None if again is None else {("a", index) for index in again + pending}
     nodes = pipelines.graph(steps, unfinished)
@@ -199,8 +199,8 @@ class Played:
         assert len(self.of(StepState.RUNNING)) <= self.at_once
 
     def stop(self) -> None:
-        """The last ones come first, as when a pipeline is stopped: no element may start because
-        another one ends."""
+        """The last elements are stopped first, as when a pipeline is stopped, so that no element
+        starts because another one ends."""
         before = self.may_begin()
         for at in reversed(self.of(StepState.PENDING, StepState.RUNNING)):
             self.states[at] = StepState.STOPPED

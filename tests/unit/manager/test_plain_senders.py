@@ -1,4 +1,4 @@
-"""Names of clients that send secrets over loopback without TLS."""
+"""The names of clients that send secrets over loopback without TLS."""
 
 from __future__ import annotations
 

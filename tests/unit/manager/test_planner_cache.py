@@ -1,4 +1,4 @@
-"""The planner cache: the differences between snapshots that it applies to the planner."""
+"""The planner cache: the differences between snapshots, which it applies to the planner."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_holds_are_repeated_only_after_forget(again: bool) -> None:
 
 
 class Queue(dict[SessionId, Pending]):
-    """Fifty thousand sessions are looked up, but never iterated over."""
+    """Sessions are looked up among fifty thousand, which are never iterated over."""
 
     def __iter__(self) -> Iterator[SessionId]:
         raise AssertionError("a pass looks at all pending sessions")

@@ -1,4 +1,4 @@
-"""Holds shared by sessions with the same shape, and the incremental planner."""
+"""Holds that sessions with the same shape share, and the incremental planner."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_used_up_quota_does_not_make_a_head() -> None:
 
 
 def test_lifo_with_skip_holds_agents_for_an_overdue_session_of_a_refused_shape() -> None:
-    """The younger one is refused first and is not overdue; the older one was overtaken often
-    enough."""
+    """The younger session is refused first and is not overdue. The older one has been overtaken
+    often enough to be overdue."""
     young = session("young", 4, created=9)
     old = replace(session("old", 4, created=1), bypassed=5)
     options = {"strategy": "lifo", "hol": "skip", "max_bypasses": 5, "max_skip_age": None}
@@ -209,8 +209,8 @@ def test_earliest_fit_is_not_the_first_end_if_too_little_ends() -> None:
 
 
 def test_of_many_overdue_agents_the_first_by_id_is_reserved() -> None:
-    """More agents than are probed one by one. y and z should have released enough by now, z before
-    y."""
+    """There are more agents than are probed one by one. y and z should have released enough by now,
+    z before y."""
     planner = planner_with(cpus=1)
     planner.update_agents(_busy(f"m{n:02}", -9) for n in range(70))
     planner.update_agents([_busy("y", -9, -3), _busy("z", -9, -5)])
@@ -277,7 +277,7 @@ def test_hold_names_the_new_head() -> None:
 
 
 def test_uncommitted_places_do_not_use_up_a_quota() -> None:
-    """s0 would use up the quota, and is cancelled before its place is committed."""
+    """s0 would use up the quota, and is cancelled before its placement is committed."""
     planner = planner_with(Quota("user", "ann", limits={}, used={}, sessions=1, running=0))
     planner.update_sessions(queue("ann", "ann"))
     assert [place.session_id for place in planner.plan(NOW).places] == ["s0"]

@@ -118,7 +118,7 @@ def test_a_late_stop_names_each_agent_once_and_needs_none() -> None:
     ("spec", "event"), [(JOB, Event.COMPLETED), (RETRIED, Event.PREEMPT), (CHAT, Event.COMPLETED)]
 )
 def test_a_stopped_agent_requeues_only_what_may_run_again(spec: SessionSpec, event: Event) -> None:
-    """While a kernel in its cluster still runs, and once all have ended."""
+    """Checked while a kernel in the session's cluster still runs, and once all have ended."""
     shut = Status.TERMINATED, Reason.AGENT_SHUTDOWN
     clustered = spec.model_copy(update={"cluster": CLUSTER.cluster})
     made = moved(session(clustered, R, kernel(*shut), kernel(R, name="sub1")))

@@ -49,7 +49,7 @@ def test_interval_is_bounded_and_monotonic_in_the_wait(waits: list[float], last:
 
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=50))
 def test_heartbeats_of_all_agents_come_at_a_bounded_rate(fleet: list[int]) -> None:
-    """And the interval is no longer than the bound requires for a fleet that is a quarter
+    """Nor is the interval longer than the bound would require for a fleet that is a quarter
     larger."""
     interval = ReportInterval()
     for agents in fleet:

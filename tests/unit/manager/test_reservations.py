@@ -110,7 +110,7 @@ def test_reservations_of_an_overdue_session(
     agents: Sequence[AgentState], item: Pending, expected: list[tuple[list[str], int | None]]
 ) -> None:
     options = {"max_bypasses": 1, "max_skip_age": HOUR}
-    for _ in range(2):  # then it is known what an agent's work frees, and when
+    for _ in range(2):  # then it is known what an agent's work will free, and when
         assert reserved(make_plan(agents, [item], **options)).get("s", []) == expected
     assert reserved(incrementally(agents, [item], **options)).get("s", []) == expected
 
@@ -200,7 +200,8 @@ def test_held_agents_stay_held(
 
 
 def test_kernel_of_a_cluster_leaves_its_agent_to_another_one_that_would_wait_longer() -> None:
-    """cpu becomes free first on a and then on b; mem first on a and much later on c."""
+    """cpu becomes free first on a and then on b; mem becomes free first on a and much later on
+    c."""
     shared = (
         running("cpu", 4, None, started_at=5),
         replace(running("mem", 0, None), allocations=MEMORY),
@@ -239,7 +240,7 @@ def test_hold_is_not_given_up_for(ends: int, expected: list[tuple[list[str], int
 
 
 def test_cluster_holds_what_is_reserved_for_it_at_a_known_end() -> None:
-    """a and b are its agents at the known end; a and c may serve earlier."""
+    """At the known end, a and b can run it; a and c may be able to earlier."""
     agents = [node("a", 4), busy("b", 2 * HOUR), started("c", -5)]
     result = make_plan(agents, [PAIR, session("x", 1, created=NOW, time_limit=HOUR)], **LATE)
     assert reserved(result) == {"s": [(["a", "b"], 2 * HOUR), (["a", "c"], None)]}
@@ -321,7 +322,8 @@ def test_reservation_counts_what_it_has_admitted() -> None:
 
 
 def test_overdue_session_behind_another_one_counts_what_that_takes() -> None:
-    """A service that fits beside the first one must not take what the second one needs after it."""
+    """A service that fits beside the first session must not take what the second one needs
+    afterwards."""
     agents = [node("a", 8, free_cpu=4, running=(running("r", 4, None),))]
     pending = [late("first", 6), late("second", 8, created=1), session("service", 1, created=2)]
     result = make_plan(agents, pending, **LATE)
@@ -338,8 +340,8 @@ def test_overdue_session_comes_behind_the_first_one_that_starts() -> None:
 
 
 def test_what_ends_there_is_no_room_for_it_as_long_as_the_first_one_has_no_start() -> None:
-    """The first one needs memory that becomes free at an unknown time, the second one most of the
-    cores."""
+    """The first session needs memory that becomes free at an unknown time; the second one needs
+    most of the cores."""
     takes_memory = replace(running("on-a", 0, None), allocations=MEMORY)
     ends = running("ends", 4, 50)
     agents = [node("a", 8, mem=100, free_cpu=4, free_mem=0, running=(takes_memory, ends))]
@@ -354,8 +356,8 @@ def test_what_ends_there_is_no_room_for_it_as_long_as_the_first_one_has_no_start
 
 
 def test_agent_that_is_held_beyond_those_of_a_cluster_is_kept_for_its_largest_kernel() -> None:
-    """The cluster waits for cores and for memory. The last agent lacks memory, which must not
-    become less."""
+    """The cluster waits for cores and for memory. The last agent lacks memory, of which no more may
+    be taken."""
     memory = replace(running("m", 0, None, started_at=2), allocations=MEMORY)
     some = (Allocation("mem", DeviceId(""), 60),)
     agents = [
@@ -378,7 +380,7 @@ def test_agent_that_is_held_beyond_those_of_a_cluster_is_kept_for_its_largest_ke
 
 
 def test_what_a_pass_has_placed_is_an_end_that_is_known() -> None:
-    """Also if an agent's ends were examined before."""
+    """This also applies if the times at which work on an agent ends were examined before."""
     agents = [busy("a", 9, cpu=8), node("b", 8, free_cpu=4, running=(running("r", 4, 20),))]
     anywhere: dict[str, Any] = {"designated": frozenset({"a", "b"})}
     assert reserved(make_plan(agents, [session("s", 8, **anywhere)])) == {"s": [(["a"], 9)]}

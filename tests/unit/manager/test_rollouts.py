@@ -372,7 +372,7 @@ def test_plan_keeps_its_bounds(
     states: list[tuple[Status, int, str, int]], wanted: int, surge: int, unavailable: int
 ) -> None:
     """The rollout's own decisions never leave fewer ready replicas than wanted - max_unavailable,
-    nor more replicas than wanted + max_surge."""
+    or more replicas than wanted + max_surge."""
     rollout = {"max_surge": surge, "max_unavailable": unavailable if surge else max(1, unavailable)}
     made = endpoint(*build(states), wanted=wanted, **rollout)
     plan = plan_replicas(made, NOW)

@@ -39,7 +39,7 @@ def agent(
     used_cpu: int = 0,
     **fields: Any,
 ) -> AgentState:
-    """``gpus``: the free part of each, in 1/1000; ``cpu`` is in cpus, ``mem`` in GiB."""
+    """``gpus``: the free part of each GPU, in 1/1000; ``cpu`` is in cpus, ``mem`` in GiB."""
     capacity = {"cpu": cpu * 1000, "mem": mem * GIB}
     return AgentState(
         AgentId(name),
@@ -125,7 +125,8 @@ GPU_NODE = agent("a-gpu", cpu=4, gpus=(1000, 1000))
         ("concentrated", [CPU_LARGE, CPU_SMALL], {"cpu": 1000}, "b-small"),
         ("dispersed", [CPU_LARGE, CPU_SMALL], {"cpu": 1000}, "a-large"),
         ("concentrated", [CPU_LARGE, CPU_SMALL], {"cpu": 8000}, "a-large"),
-        # With any selection, work without GPUs is placed on nodes without GPUs if one fits.
+        # With any selection, work that needs no GPU is placed on a node without GPUs if it fits on
+        # one.
         ("concentrated", [GPU_NODE, CPU_LARGE], {"cpu": 1000}, "a-large"),
         ("dispersed", [GPU_NODE, CPU_SMALL], {"cpu": 1000}, "b-small"),
         ("concentrated", [GPU_NODE], {"cpu": 1000}, "a-gpu"),

@@ -1,4 +1,4 @@
-"""Scenarios by id: the choice of an agent (C) and clusters (D)."""
+"""Scenarios by id: choosing an agent (C) and clusters (D)."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ MANY = [node(f"i-{n:03}", cpu=8) for n in range(10)]
             [node("a", cpu=2, mem=9000), node("b", cpu=8, mem=4000)], session("s", 0, 1000), {}, "b",
             id="concentrated over memory, which was asked for",
         ),
-        # Work without GPUs is placed where the fewest GPUs would lose their CPUs.
+        # Work that needs no GPU is placed where it takes CPUs from the fewest GPUs.
         pytest.param(
             [busy_gpus("a", 8, 0), busy_gpus("b", 4, 2)], session("s"), {"agent_selection": "dispersed"}, "b",
             id="dispersed strands no GPUs",

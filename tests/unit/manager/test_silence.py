@@ -1,4 +1,5 @@
-"""Agent silence: SUSPECT and LOST follow only from this leader's observations by its own clock."""
+"""Agent silence: SUSPECT and LOST follow only from what this leader has observed by its own
+clock."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ EVERY_S = 5
 
 
 class World:
-    """A leader that every five seconds checks the agents found by the database, which are marked as
+    """A leader that checks the agents found by the database every five seconds. They are marked as
     it decides."""
 
     def __init__(self, *agents: AgentContact, limits: SilenceLimits = LIMITS) -> None:
@@ -185,7 +186,7 @@ def test_too_many_silent_agents_are_held_until_some_return() -> None:
 def test_no_sweep_loses_more_than_the_share(
     silent: int, heard: int, share: float, looks: list[tuple[int, int]]
 ) -> None:
-    """And no agent is lost before the leader has observed its silence for the whole time."""
+    """Nor is an agent lost before the leader has observed its silence for the whole time."""
     quiet = [f"q{n}" for n in range(silent)]
     loud = [f"l{n}" for n in range(heard)]
     world = World(*map(agent, quiet + loud), limits=replace(LIMITS, lost_share=share))

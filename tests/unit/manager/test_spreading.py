@@ -1,4 +1,5 @@
-"""Spreading agents over managers: which manager hands over how many to which, and when."""
+"""Spreading agents over managers: how many agents each manager hands over, to which manager, and
+when."""
 
 from __future__ import annotations
 

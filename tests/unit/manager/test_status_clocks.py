@@ -1,5 +1,5 @@
-"""Clocks of a starting session: for any sequence of observations, losses and restarts, the clock of
-a status runs only while the site reports that status.
+"""Clocks of a starting session: for any sequence of observations, losses and restarts, a status's
+clock runs only while the site reports that status.
 
 A site plays one job. Its agent counts the start by the rules in ``agent/kernel``, reports its
 knowledge, and may be silent or restarted; a manager stores the reports by the pure rules in

@@ -1,4 +1,4 @@
-"""Paced wake-ups: everything is woken, and running work does not wait for all of it."""
+"""Paced wake-ups: everything is woken, but running work does not wait until all of it is."""
 
 from __future__ import annotations
 

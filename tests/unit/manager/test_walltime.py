@@ -1,4 +1,4 @@
-"""Walltime successors in virtual time: over many walltimes, an endpoint never lacks a ready
+"""Walltime successors in virtual time: over many walltimes, an endpoint is never without a ready
 replica."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SPEC = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resource_group
 
 @dataclass
 class Site:
-    """A site that plays one endpoint's jobs. ``queue_s``: how long the nth job waits."""
+    """A site that simulates one endpoint's jobs. ``queue_s``: how long the nth job waits."""
 
     walltime_s: float
     queue_s: Callable[[int], float]
@@ -171,8 +171,8 @@ def test_no_gap_over_several_walltimes(
 
 
 def test_jobs_that_never_become_ready_are_not_submitted_without_end() -> None:
-    """They take longer to load than their walltime: each is followed by the next one, some time
-    apart."""
+    """The replicas take longer to load than their walltime. Each is followed by the next one, some
+    time apart."""
     site = Site(600, lambda _: 0, 700, history(0, 700))
     for _ in range(600):
         site.step(1)
@@ -285,8 +285,8 @@ def test_successor_in_time_is_not_announced_as_late() -> None:
 @pytest.mark.parametrize("queue", [0.0, 0.3, 2.0])
 @pytest.mark.parametrize("load_s", [5.0, 30.0])
 def test_what_successors_cost(walltime_s: int, queue: float, load_s: float) -> None:
-    """Jobs for ten walltimes: each gives up at most its loading time and a tenth of its walltime,
-    as long as queues stay the same."""
+    """Over ten walltimes, each job loses at most its loading time and a tenth of its walltime, as
+    long as queues stay the same."""
     queue_s = queue * walltime_s
     site = Site(walltime_s, lambda _: queue_s, load_s, history(queue_s, load_s))
     site.run(walltimes=10, step_s=walltime_s / 120)

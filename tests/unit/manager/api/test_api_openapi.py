@@ -280,7 +280,7 @@ def test_route_needs_a_rule_of_access() -> None:
 
 
 async def test_each_path_leads_to_its_own_handler() -> None:
-    """Also if a name contains slashes and ends like another route's path."""
+    """This also applies if a name contains slashes and ends like another route's path."""
     app = web.Application()
     for row in by_precedence(ROUTES):
         app.router.add_route(row.method, row.path, row.handler)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
-"""Lists that the console reads: each answer states what it lacks, and one place in the console
-handles it."""
+"""Lists that the console reads: each answer states what it leaves out, and one place in the console
+handles that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.routes import ROUTES
 
 CONSOLE = Path(__file__).parents[4] / "console/src"
-# They depend on the manager's version, or on a session that is shown.
+# These depend on the manager's version, or on a session that is shown.
 NOT_STORED = {"/v1/runtimes"}
 
 

@@ -1,4 +1,4 @@
-"""Description of the REST API: created once, off the event loop, when the first client requests
+"""The description of the REST API: created once, off the event loop, when the first client requests
 it."""
 
 from __future__ import annotations
