@@ -105,7 +105,8 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
     async def wait_for_report(
         self, condition: Callable[[Report], bool], timeout_s: float = 20
     ) -> Report:
-        """The first report, starting with the newest one, that satisfies ``condition``."""
+        """The first report that satisfies ``condition``, starting with the newest one received so
+        far."""
         checked = max(0, len(self.reports) - 1)
         try:
             async with asyncio.timeout(timeout_s), self.arrived:

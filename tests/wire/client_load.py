@@ -1,4 +1,4 @@
-"""Load of OpenAI's and Anthropic's Python clients on a proxy, and the outcome of each request."""
+"""Load on a proxy by OpenAI's and Anthropic's Python clients, and the outcome of each request."""
 
 from __future__ import annotations
 

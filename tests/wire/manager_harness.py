@@ -34,8 +34,8 @@ from moorage.sdk import Client
 
 TOKEN = "link-secret"
 _STREAMS = itertools.count(1)
-# How long until a silent agent is SUSPECT, and as long again until it is LOST. Agents in tests
-# report on request, and on a busy machine that may take a while. Tests of their loss set two
+# The time until a silent agent is SUSPECT, and the same time again until it is LOST. Agents in
+# tests report on request, and on a busy machine that may take a while. Tests of their loss set two
 # seconds.
 GRACE_S = 60.0
 INFO = AgentInfo(

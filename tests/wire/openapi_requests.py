@@ -3,9 +3,9 @@ strategies.
 
 Covers the part of JSON Schema that our document uses; an unknown keyword is an error, not a gap.
 
-Schemathesis (4.32) does the same for any document, with more kinds of damage, and brings seven
-packages, one of them compiled. Here the route table is available: an answer is parsed with its
-route's model. If the document outgrows these lines, Schemathesis should replace them.
+Schemathesis (4.32) does the same for any document, with more kinds of damage, but depends on seven
+packages, one of them compiled. Here the route table is available, so an answer is parsed with its
+route's model. If the document outgrows this module, Schemathesis should replace it.
 """
 
 from __future__ import annotations

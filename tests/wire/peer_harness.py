@@ -58,7 +58,7 @@ class Site:
         node: str = "",
         clock: SystemClock | None = None,
     ) -> Identity:
-        """``node``: name of the state directory; the default is ``name``."""
+        """``node``: the name of the state directory, which defaults to ``name``."""
         token = token or await self.token(kind=kind)
         clock = clock or SystemClock()
         home = self.home / (node or name)

@@ -53,8 +53,8 @@ class RouteServer(routes_pb2_grpc.RouteFeedServicer, peers_pb2_grpc.PeersService
     change.
 
     ``requests``: (proxy id, generation) of each watch request received; ``reports``: the reports
-    received. ``of_previous_release``: it supports only one call. ``answer`` makes the reply to a
-    report.
+    received. ``of_previous_release``: whether it supports only one call. ``answer`` makes the reply
+    to a report.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Client:
 async def serving(home: Path, table: RouteTable, **options: Any) -> AsyncIterator[Client]:
     """A proxy that has received ``table`` from a real feed, and a client for it.
 
-    ``options`` are the proxy's settings, and ``timeouts``.
+    ``options``: the proxy's settings, and ``timeouts``.
     """
     async with (
         RouteServer(table) as manager,

@@ -268,7 +268,7 @@ async def test_agent_restart_adopts_running_kernels(manager: h.FakeManager, tmp_
         await agent.wait()
 
     incarnation = manager.last_report.incarnation
-    manager.orders = None  # the restarted agent gets no orders before its first report
+    manager.orders = None  # the restarted agent is sent no orders before its first report
     await h.wait_until_no_processes(ending.kernel_id)
 
     async with h.make_agent(manager, tmp_path):

@@ -1,4 +1,4 @@
-"""Deltas on the agent link: both ends follow, and drift is repaired by a full message."""
+"""Deltas on the agent link: both ends apply them, and a full message repairs drift."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ async def test_link_that_is_to_end_ends_while_a_report_fails() -> None:
 
 
 class EndsWithAnError:
-    """A channel and a call: both end with their own error when the awaiting task is cancelled, as a
+    """A channel and a call. Both raise their own error when the awaiting task is cancelled, as a
     ``grpc.aio`` call may if its status arrives at that moment."""
 
     async def __aenter__(self) -> EndsWithAnError:

@@ -1,4 +1,5 @@
-"""Coalescing windows end: a delayed change is reported even if no other joins it."""
+"""Coalescing windows: when one ends, a delayed change is reported even if no other change has
+joined it."""
 
 from __future__ import annotations
 

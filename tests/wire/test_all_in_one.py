@@ -38,8 +38,8 @@ def settings_at(dsn: str, home: Path, link: str) -> Settings:
 async def test_agent_and_proxy_are_connected_once_it_is_up(
     migrated_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A `moorage serve` run at once did not say how to install vLLM, because the manager did not
-    have a node yet."""
+    """If `moorage serve` was run at once, it did not explain how to install vLLM, because the
+    manager had no node yet."""
     link = f"127.0.0.1:{free_port()}"
     settings = settings_at(migrated_database, tmp_path, link)
     async with relay_to(link) as relay:

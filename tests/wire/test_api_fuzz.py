@@ -1,8 +1,7 @@
 """The REST API against its OpenAPI document, as each role: no 5xx, and no undeclared answer.
 
 Requests are generated from the document, and the routes, roles and answer models are taken from the
-route table, so that a new route is tested from its first line. `make soak` sends twenty times as
-many.
+route table, so that a new route is tested from the start. `make soak` sends twenty times as many.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ DOCUMENT = describe(ROUTES, "1")
 PER_ROLE = 150
 PER_STRANGER = 40
 STRANGERS = {"nobody": "", "stranger": "mg-unknown"}
-# Caches of the manager hold keys, descriptions of routes and statements, each up to a bound. A leak
+# The manager's caches hold keys, descriptions of routes and statements, each up to a limit. A leak
 # of 1 KB per request becomes visible over the thousands in `make soak`.
 GROWTH = 4 << 20
 # The leader keeps pending sessions, and the store a limited number of specifications that it has
 # read. A generated pipeline has hundreds of sessions.
 CREATED = ["*/store/scheduling/pending_cache.py", "*/store/sessions/rows.py"]
-# Routes fail on what they read, so routes with a body or a query are drawn more often.
+# Routes fail because of what they read, so routes with a body or a query are drawn more often.
 WEIGHTED = [row for row in ROUTES for _ in range(4 if row.body or row.query is not NoQuery else 1)]
 # Followed logs do not end; only their head matters.
 ENDLESS = ("text/plain", "text/event-stream")

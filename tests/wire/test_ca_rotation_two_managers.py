@@ -169,7 +169,7 @@ async def test_agents_and_proxies_stay_connected_to_both_managers(
         assert "steady" in await rotate_ca(two)
         await until_state(one, "steady")
 
-        # The links that were opened with the former certificates end, and reopen to the other
+        # Links that were opened with the former certificates end, and are reopened to the other
         # manager.
         assert all("reconnect" in reason for reason in await asyncio.gather(*cluster.links))
         cluster = Cluster((two, one))

@@ -332,8 +332,8 @@ def test_manager_message_round_trip(message: codec.ManagerMessage) -> None:
     ],
 )
 def test_strategies_cover_every_field(strategy: st.SearchStrategy[object]) -> None:
-    """A field with a default is easily omitted from a strategy, and its round trip would not be
-    tested."""
+    """A field with a default is easily omitted from a strategy, and then its round trip would not
+    be tested."""
     builds = strategy.wrapped_strategy  # type: ignore[attr-defined]
     assert set(builds.kwargs) == {field.name for field in fields(builds.target)}
 

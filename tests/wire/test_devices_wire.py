@@ -1,5 +1,5 @@
-"""Devices from another vendor: the example of ``docs/devices.md``, offered, allocated, fenced and
-returned."""
+"""Devices from another vendor: those of the example in ``docs/devices.md`` are offered, allocated,
+fenced and returned to use."""
 
 from __future__ import annotations
 
@@ -164,7 +164,8 @@ async def test_unreleased_memory_refuses_the_next_kernel(
     await eventually(in_history)
     await client.sessions.stop("one")
 
-    # The device returns by itself when its memory is free and its probation is over.
+    # The device becomes available again by itself once its memory is free and its probation is
+    # over.
     for name in ("acme-0", "acme-1"):
         (acme / name / "used").write_text("0")
 

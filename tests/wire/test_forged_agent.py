@@ -155,7 +155,7 @@ async def test_workspaces_are_listed_by_the_agent_that_was_asked(scene: Scene) -
     while not isinstance(own := await scene.forged.next(), WorkspaceRequest):
         pass
 
-    # A value that no timestamp can hold would break the listing for everyone.
+    # A value that does not fit into a timestamp would break the listing for everyone.
     for changed_at in (float("nan"), 1e300, -1.0):
         await scene.forged.stub.SendWorkspaces(
             answer(own.request_id, size=2, changed_at=changed_at)

@@ -94,8 +94,8 @@ async def test_a_dead_tunnel_is_opened_again_for_the_request(profile: str, loss:
 
 @pytest.mark.parametrize("away_s", [4.0])
 async def test_a_login_node_that_is_away_costs_no_request_and_few_calls(away_s: float) -> None:
-    """There are three requests a second, the number of calls equals the number of attempts due, and
-    each request is answered."""
+    """With three requests a second, the number of calls equals the number of attempts that are due,
+    and each request is answered."""
     async with framed() as at:
         before = at.server.calls.total()
         at.server.switches.maintenance = True

@@ -1,5 +1,5 @@
-"""The HEAppE runtime against the server's traps: doubts, doubles, leftovers, false failures,
-silence."""
+"""The HEAppE runtime against the server's pitfalls: doubtful jobs, duplicates, leftovers, false
+failures, silence."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Agent:
     async def pass_time(
         self, runtime: HeappeRuntime, seconds: float, step_s: float = _POLL
     ) -> None:
-        """Let time pass as an agent does, which lists the jobs every 40 seconds."""
+        """Let time pass as on an agent, which lists the jobs every 40 seconds."""
         while seconds > 0:
             await self.server.advance(min(step_s, seconds))
             seconds -= step_s

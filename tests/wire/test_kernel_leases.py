@@ -1,4 +1,4 @@
-"""Kernel leases: the node ends a program that had no contact, with or without its agent."""
+"""Kernel leases: the node stops a program that has had no contact, with or without its agent."""
 
 from __future__ import annotations
 

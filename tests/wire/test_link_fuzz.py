@@ -2,7 +2,7 @@
 others.
 
 Every link call is made with messages drawn from its own description, so that a new call is tested
-from its first line. `make soak` sends twenty times as many, and measures the memory that they leave
+from the start. `make soak` sends twenty times as many, and measures the memory that they leave
 behind.
 """
 

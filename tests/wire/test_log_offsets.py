@@ -120,8 +120,8 @@ async def read(
     begun: asyncio.Event | None = None,
     **options: object,
 ) -> list[bytes]:
-    """The data received before each reported loss, and after the last one. With ``random``, it is
-    read at any speed. ``begun``: set by the first piece."""
+    """The data received before each reported loss, and after the last one. With ``random``, the
+    data is read at any speed. ``begun``: set when the first piece arrives."""
     found = [b""]
     pieces = client.sessions.logs("job", on_loss=lambda: found.append(b""), **options)  # type: ignore[arg-type]
     async for piece in pieces:

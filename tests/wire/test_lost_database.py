@@ -1,5 +1,5 @@
-"""A manager loses its database while another one still has it: agents and proxies move to the other
-one."""
+"""A manager that loses the database while another manager still has it: agents and proxies move to
+the other one."""
 
 from __future__ import annotations
 

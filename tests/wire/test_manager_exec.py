@@ -225,7 +225,7 @@ async def test_every_door_of_a_session_that_failed_names_the_cause(
 
 
 def manager_files(session: SessionView) -> object:
-    """The requests that the proxies' SFTP makes to the manager."""
+    """The requests that the proxies' SFTP servers send to the manager."""
     nothing: Any = None
     return CommandBroker(nothing, nothing, SystemClock()).open_files(session)
 

@@ -276,8 +276,8 @@ async def test_an_agent_that_answers_late_has_no_log(
 async def test_log_that_ends_without_a_byte_tells_why_its_kernel_never_ran(
     manager: Manager, client: Client, follow: bool
 ) -> None:
-    """It looked like an empty log: the reader ended as if the program had run without any
-    output."""
+    """The log used to look empty: the reader finished as if the program had run without producing
+    any output."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)

@@ -1,4 +1,4 @@
-"""Polling of the orders, for lost notifications, and orders for many kernels."""
+"""Polling of the orders, which makes up for lost notifications, and orders for many kernels."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["client", "manager"]  # fixtures
 async def test_poll_reaches_every_agent(
     manager: Manager, client: Client, migrated_database: str
 ) -> None:
-    """A change without a notification reaches all agents, which are more than one batch of the
-    poll."""
+    """A change without a notification reaches all agents, of which there are more than the poll
+    reads in one batch."""
     async with AsyncExitStack() as stack:
         agents = [await stack.enter_async_context(attach(manager, f"node-{n}")) for n in range(13)]
         for n in range(len(agents)):

@@ -1,5 +1,5 @@
-"""A restored database and the live one: no manager starts on one while the other is being
-served."""
+"""A restored database and the live one: no manager starts on one while a manager serves the
+other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The proxies' link: separate credentials, usage that survives restarts, needs and shares of
-limits, load."""
+"""The proxies' link: separate credentials, usage that survives restarts, the need for and shares of
+limits, and load."""
 
 from __future__ import annotations
 

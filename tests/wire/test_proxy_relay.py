@@ -130,7 +130,7 @@ async def test_compressed_and_large_bodies_pass_unchanged(tmp_path):
 
 
 async def test_disconnecting_client_frees_the_replica(tmp_path):
-    """Both in the middle of a stream, and while waiting for the first byte."""
+    """This applies both in the middle of a stream and while waiting for the first byte."""
     freed = 0
 
     async def respond(request: web.Request) -> web.StreamResponse:

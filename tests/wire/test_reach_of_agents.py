@@ -1,5 +1,5 @@
-"""Agents whose address is tried by proxies: with real sockets on the proxy, and on a manager with
-real Postgres."""
+"""Agents whose addresses proxies try: with real sockets on the proxy, and on a manager with a real
+Postgres."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ PASSWORD = "correct horse battery staple"
 
 
 def read_table() -> dict[str, dict[str, bool]]:
-    """By column, the rows and whether the object that each names ends."""
+    """For each column, the rows, each with whether the object that it names ends."""
     section = DOCUMENT.read_text().partition("## What ends when something is revoked\n")[2]
     table = re.search(r"(?:^\|.*\|\n)+", section, re.MULTILINE)
     assert table is not None
@@ -71,7 +71,7 @@ def read_table() -> dict[str, dict[str, bool]]:
 
 TABLE = read_table()
 Ended = asyncio.Task[object]
-"""Returns or raises a connection error when the open object ends."""
+"""Waits until the open object ends, and then returns or raises a connection error."""
 
 
 def ended(waits: Coroutine[Any, Any, object]) -> Ended:

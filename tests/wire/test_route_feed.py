@@ -25,8 +25,8 @@ from moorage.proxy.core.routes import IndexedTable, newest_table
 
 class FeedingManager:
     """The store and the route feed of one manager. While ``paused``, its reads are held back.
-    ``apart``: its proxies get their credentials separately; those of the previous release do
-    not."""
+    ``apart``: whether its proxies receive their credentials separately, which those of the previous
+    release do not."""
 
     def __init__(self, dsn: str, monkeypatch: pytest.MonkeyPatch, *, apart: bool) -> None:
         self.apart = apart
@@ -196,7 +196,7 @@ async def test_proxy_that_accepts_changes_gets_only_these(
 async def test_change_that_was_read_before_the_newest_table_is_sent(
     managers: tuple[FeedingManager, FeedingManager],
 ) -> None:
-    """Routes and credentials are read separately, and the older read may end last."""
+    """Routes and credentials are read separately, and the older read may finish last."""
     manager, _ = managers
     if manager.apart:
         pytest.skip("a proxy gets each from a feed of its own")

@@ -75,7 +75,7 @@ class Platform:
             await asyncio.sleep(0.1)
 
     async def logged_starts(self) -> set[str]:
-        """Sessions whose start is in the log."""
+        """Sessions whose start is recorded in the log."""
         now = CLOCK.now()
         reader = SegmentReader()
         page = await self.client.decisions.page("default", now - timedelta(minutes=9), now)
@@ -281,7 +281,8 @@ async def test_time_spans_access_and_gaps(platform: Platform) -> None:
 async def test_retention_of_zero_days_keeps_nothing(
     migrated_database: str, tmp_path: Path, days: int
 ) -> None:
-    """With a longer retention, everything is written by the time the manager ends at the latest."""
+    """With a longer retention, everything has been written by the time the manager exits, at the
+    latest."""
     settings = ManagerSettings(
         dsn=migrated_database,
         listen="127.0.0.1:0",

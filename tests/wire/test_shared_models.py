@@ -1,5 +1,5 @@
-"""The download step for containers: what it writes into the cache that all of them read, and whose
-variables apply. The hub is on loopback, and the program is the real one."""
+"""The download step for containers: what it writes into the cache that all containers read, and
+whose variables apply. The hub is on loopback, and the program is the real one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""No supervised task ends silently: after an exception in any of its awaits, each continues with
-its work.
+"""Failures of supervised tasks: none ends silently, and each continues its work after an exception
+in any of its awaits.
 
 Every property runs its examples in one world, so that they also show that no earlier failure is
 left behind.
@@ -161,8 +161,7 @@ def test_loop(faults: TaskFaults, runner: asyncio.Runner) -> None:
 
 
 async def kernel_life(manager: h.FakeManager, file: Path) -> None:
-    """Start a kernel, stop it, and check that it ran at most once and that nothing of it is
-    left."""
+    """Start a kernel, stop it, and check that it ran at most once and left nothing behind."""
     script = f"echo started >> {file}; sleep 600"
     ordered = h.kernel("sh", "-c", script, stop_grace_s=0.2)
     manager.order(ordered)

@@ -1,5 +1,5 @@
-"""TLS for the REST API and the OpenAI API: configured files, our own CA, renewal, and clients'
-trust."""
+"""TLS for the REST API and the OpenAI API: configured files, our own CA, renewal, and whether
+clients trust it."""
 
 from __future__ import annotations
 

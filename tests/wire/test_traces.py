@@ -1,4 +1,4 @@
-"""Trace export: what a slow or absent collector costs the process."""
+"""Trace export: how much a slow or absent collector costs the process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_collector_that_is_stuck_does_not_grow_memory(
 
         received = len(collector.spans())
 
-    # The batches in progress, and those waiting; the thread may have taken more than one batch
+    # The batches in progress and the waiting ones. The thread may have taken more than one batch
     # before it got stuck.
     assert 0 < received <= QUEUE + 2 * BATCH
 

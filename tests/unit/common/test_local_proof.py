@@ -165,7 +165,7 @@ os.chown(os.path.dirname(path), directory_uid, -1)
 listening = socket.socket(socket.AF_UNIX)
 listening.bind(path)
 os.setuid(uid)
-listening.listen()  # only the user that listens matters
+listening.listen()  # by whom, is what counts
 print("ready", flush=True)
 sys.stdin.read()
 """

@@ -1,4 +1,4 @@
-"""A playbook for the request flow: a flow and its surroundings, with events and commands as
+"""A playbook for the request flow: a flow and its surroundings, with events and commands written as
 words."""
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def target(name: str) -> Target:
 
 
 def table(generation: int, names: str) -> RouteTable:
-    """Routes with the model ``tiny``. ``names``: its replicas, ``-`` for none, ``loading`` for none
-    yet. After ``kept``, they belong to an endpoint, which replaces them. After a ``|``, its
-    fallbacks: a model ``NAME=REPLICAS``, which belongs to another project if the name is
-    ``theirs``, or a ``provider``."""
+    """Routes with the model ``tiny``. ``names``: the model's replicas, ``-`` for none, or
+    ``loading`` for none yet. If ``kept`` precedes them, they belong to an endpoint, which replaces
+    them. A ``|`` is followed by the model's fallbacks: a model ``NAME=REPLICAS``, which belongs to
+    another project if the name is ``theirs``, or a ``provider``."""
     own, *given = names.split("|")
     fallbacks: list[RouteFallback] = []
     models: list[ModelRoute] = []
@@ -130,7 +130,7 @@ class Counting:
 
 
 class Playbook:
-    """A flow and its surroundings, with events and commands as words."""
+    """A flow and its surroundings, with events and commands written as words."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A plane without sockets: bytes from clients and replicas in, bytes for them out."""
+"""A plane without sockets: bytes from clients and replicas go in, and bytes for them come out."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Wire:
 
 
 class SocketlessPlane:
-    """One client sends requests, and replicas answer at once. ``remembers``: whether heads are
-    remembered, as the plane does; otherwise each request finds a plane that has seen none."""
+    """One client sends requests, and replicas answer at once. ``remembers``: whether the plane
+    remembers heads, as in production; otherwise each request reaches a plane that has seen none."""
 
     def __init__(self, routes: RouteTable, *, remembers: bool) -> None:
         self.clock = ManualClock()

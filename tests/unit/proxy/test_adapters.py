@@ -20,7 +20,7 @@ CHAT = "tiny:chat"
 
 
 def table(generation: int = 1, *, has: dict[str, tuple[str, ...]], **route: Any) -> RouteTable:
-    """``has``: replicas with their adapters."""
+    """``has``: the adapters of each replica."""
     targets = tuple(replace(target(name), adapters=adapters) for name, adapters in has.items())
     tiny = ModelRoute("tiny", 7, targets, "p", adapters=(SQL, CHAT), **route)
     return RouteTable(generation, (tiny,), (KEY,))

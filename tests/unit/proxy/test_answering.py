@@ -33,7 +33,7 @@ B = KernelId("b")
         ("1:x 2:ok 3:y 4:x", 3.0),
         ("1:x 40:y", None),  # each of them had its own fault, perhaps
         ("1:x 40:y 41:x", 40.0),
-        ("1:x 2:y 50:x", 1.0),  # it stays so until the replica answers
+        ("1:x 2:y 50:x", 1.0),  # this does not change until the replica answers
         ("1:- 2:-", 1.0),  # no keys are needed
     ],
 )
@@ -108,7 +108,7 @@ def picked(made: RequestRouter, now: float) -> set[str]:
     "status", [200, 400, 401, 404, 413, 422, 429, 499, 500, 501, 502, 503, 504]
 )
 def test_statuses_that_make_a_replica_leave(status: int) -> None:
-    """4xx never causes it: no tenant can trigger it, with however many keys."""
+    """A 4xx response never causes this, so no tenant can trigger it, with any number of keys."""
     made = router()
     assert made.table is not None
     target = made.table.models["m"].targets[0]

@@ -1,5 +1,5 @@
-"""APIs that are passed through: which engines have them, under which address, with which key, and
-errors in the form that their clients expect."""
+"""APIs that are passed through: which engines have them, at which address and with which key, and
+errors in the form that clients of the API expect."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_who_speaks_anthropic(path: str, fields: dict[str, str], expected: bool)
 
 
 def form(*parts: tuple[str, bytes], boundary: str = "b-1") -> bytes:
-    """``parts``: for each, the Content-Disposition after ``form-data; `` and the value."""
+    """``parts``: for each part, its Content-Disposition after ``form-data; ``, and its value."""
     lines = [
         b"--%b\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n"
         % (boundary.encode(), name.encode(), value)

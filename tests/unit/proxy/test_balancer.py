@@ -86,7 +86,8 @@ def test_pick_avoids_draining_replicas_and_the_busiest_one(drawn, seed):
     assert picked in healthy
     busier = [t for t in healthy if load.get(t.kernel_id, 0) >= load.get(picked.kernel_id, 0)]
 
-    # It is the less busy of two drawn at random, so another healthy replica is at least as busy.
+    # The chosen replica is the less busy of two drawn at random, so another healthy replica is at
+    # least as busy.
     assert len(healthy) == 1 or len(busier) >= 2
 
 

@@ -77,7 +77,7 @@ def documents(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def broken(draw: st.DrawFn) -> bytes:
-    """A document with some bytes removed, replaced or added."""
+    """A document in which some bytes were removed, replaced or added."""
     body = bytearray(draw(documents()))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(body)))
@@ -98,7 +98,7 @@ def plainly(body: bytes) -> str | None:
 
 
 def found_in(body: bytes) -> str | None:
-    """Whether it is read at once or in slices."""
+    """The model is the same whether the body is read at once or in slices."""
     large = LargeBody(body)
     while large.read_on():
         pass

@@ -1,4 +1,5 @@
-"""Hard budgets: by how much requests may exceed them, with late reports and an absent manager."""
+"""Hard budgets: by how much requests may exceed them when reports are late and no manager is
+reachable."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def test_what_runs_and_what_is_not_counted_yet_use_it_up() -> None:
         assert isinstance(book.reserve([subject], 1, now), LimitExceeded)
 
     book.adopt_room(LimitShare(NAME, tokens=710), 500.0 + COUNTED_S)
-    # usage that has ended by then is in the manager's sum
+    # usage by requests that have ended by then is in the manager's sum
     granted(book, subject, 300, 500.0 + COUNTED_S)
 
 
@@ -123,7 +124,7 @@ class World:
     measured_at: float = 0.0
     used: int = 0
     shares: Mapping[str, Any] = field(default_factory=dict)
-    # with the time when it is known, and the amount used
+    # with the time at which the usage becomes known, and its amount
     usage: list[tuple[float, int, float]] = field(default_factory=list)
     running: list[tuple[float, int, int, LedgerReservation]] = field(default_factory=list)
 
@@ -187,8 +188,8 @@ STEPS = st.lists(
 def test_bound(
     steps: list[tuple[int, int, int, int, int]], proxies: int, hard: int, away: set[int]
 ) -> None:
-    """One request per proxy, whichever component is away and however late the usage becomes
-    known."""
+    """The excess is one request per proxy, no matter which component is away and how late the usage
+    becomes known."""
     world = World(hard, proxies)
     subject = budget(hard)
     now = 0.0

@@ -177,7 +177,7 @@ def test_it_says_nothing_of_the_health_of_a_replica() -> None:
 
 
 def test_requests_that_wait_go_on_when_one_ends() -> None:
-    """At most as many at a time as the replica has room for, in order."""
+    """At most as many requests are sent at a time as the replica has room for, and in order."""
     requests = [Playbook("a")]
     requests += [requests[0].another() for _ in range(3)]
     for each in requests:

@@ -1,4 +1,5 @@
-"""Steps of an exchange: the client's progress never goes back, whatever happens in between."""
+"""Steps of an exchange: the client's progress is never undone, no matter what happens in
+between."""
 
 from __future__ import annotations
 

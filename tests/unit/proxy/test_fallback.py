@@ -231,7 +231,7 @@ def test_only_the_model_changes(
     assert changed is not None
     assert json.loads(changed) == document | {"model": new}
 
-    # Every byte around it stays: once the model is put back, the body is the original.
+    # Every byte around the model is kept: once the model is put back, the body is the original.
     value = json.dumps(new).encode()
     backs = [
         changed[:at] + one + changed[at + len(value) :]

@@ -1,4 +1,4 @@
-"""A revoked proxy: open requests end, and nothing is admitted."""
+"""A revoked proxy: its open requests end, and it admits no new ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = KeyGrant(hashlib.sha256(b"key").hexdigest())
 
 
 def asked(router: RequestRouter) -> RequestFlow:
-    """A request that a replica has."""
+    """A request that was sent to a replica."""
     flow = RequestFlow(router, "id", 0.0)
     flow.head("POST", "/v1/completions", HEAD, 16, now=0.0, unix_now=0.0)
     flow.body(b'{"model":"tiny"}', 0.0)

@@ -1,4 +1,4 @@
-"""Hostile engines' answers in the proxy's meters: no bytes cause a fault, and none hold up the
+"""Hostile engines' answers as read by the proxy's meters: no bytes cause a fault or hold up the
 loop."""
 
 from __future__ import annotations

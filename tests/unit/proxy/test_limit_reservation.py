@@ -1,4 +1,5 @@
-"""The request limiter: what it reserves for a request, and how the end is settled."""
+"""The request limiter: what it reserves for a request, and how the reservation is settled at the
+end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The member scan: whatever it accepts, it reads as ``json`` does. Compiled code relies on it."""
+"""The member scan: it reads everything that it accepts as ``json`` does. Compiled code relies on
+this."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.Sta
 
 class DividingCall:
     """The call to a manager that stores usage, and has ``left`` tokens of a budget. Ends after
-    three reports, between which ``apart_s`` pass. ``held``: the proxy's share at each."""
+    three reports, between which ``apart_s`` pass. ``held``: the proxy's share at each report."""
 
     def __init__(self, ledger: Ledger, clock: ManualClock, left: int, apart_s: float) -> None:
         self._ledger = ledger

@@ -241,7 +241,8 @@ class Proxy:
         stream: bytes = b"",
         key: str = "mine",
     ) -> str:
-        """The replica that gets a request and returns ``answer``, or the error instead."""
+        """The replica that receives a request and returns ``answer``, or the error if no replica
+        receives it."""
         command, flow = self.begin(method, path, document, key)
         if not command.startswith("send"):
             return command

@@ -1,5 +1,5 @@
-"""SFTP's virtual root over real file servers: who owns what, and what happens when a server is
-lost."""
+"""SFTP's virtual root over real file servers: which server each entry belongs to, and what happens
+when a server is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ids of stored responses, with which any proxy finds the replica, but only for their owner."""
+"""Ids of stored responses, from which any proxy can find the replica, but only for the response's
+owner."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The age of a proxy's routes and credentials: none while a manager is connected, and limited
-without one."""
+"""The age of a proxy's routes and credentials: zero while a manager is connected, and limited while
+none is."""
 
 from __future__ import annotations
 

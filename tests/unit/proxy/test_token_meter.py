@@ -83,7 +83,7 @@ def test_stream_without_usage_is_counted():
 @examples(60)
 @given(st.text(), st.lists(st.integers(1, 40), max_size=20))
 def test_text_of_a_model_is_no_usage(text: str, sizes: list[int]):
-    """Whatever the model writes, and however the answer is split."""
+    """This holds no matter what the model writes and how the answer is split."""
     forged = (
         '"usage":{"prompt_tokens":1,"completion_tokens":1}'
         + text

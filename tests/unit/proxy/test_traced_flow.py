@@ -1,4 +1,5 @@
-"""Request traces: the same commands and one tree of spans, whatever happens."""
+"""Request traces: the same commands as without tracing, and one tree of spans, no matter what
+happens."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from moorage.proxy.planes.providers import Providers
 def test_connection_is_forgotten_if_nobody_wants_it_any_more(
     new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client leaves at the moment when the connection to the replica is made."""
+    """The client disconnects at the moment when the connection to the replica is made."""
 
     async def cancel_when_made() -> None:
         gone = asyncio.Event()

@@ -36,8 +36,8 @@ class FakeManager:
 
     Reading drives the scripts: it advances a session or an endpoint by one status, and the event
     stream reports it. ``canned``: responses in place of the API's, by method and path.
-    ``lost_responses``: creations that happen without a response. ``requests``: the method and path
-    of every request. ``unanswered``: the request that gets no response.
+    ``lost_responses``: creations that take effect but get no response. ``requests``: the method and
+    path of every request. ``unanswered``: the request that gets no response.
     """
 
     def __init__(self) -> None:

@@ -106,8 +106,8 @@ class MemoryGroupAliases:
 
 
 class MemoryGroups:
-    """``changed_by_others``: every edit with a version is too late. The node is in the group
-    default."""
+    """``changed_by_others``: whether every edit that names a version comes too late. The node is in
+    the group ``default``."""
 
     def __init__(self, clock: Clock) -> None:
         self._created_at = clock.now()

@@ -83,7 +83,8 @@ class MemoryUsage:
 
 
 class MemoryUsageRecords:
-    """``items``: on two pages. ``asked``: the interval and the split of each request."""
+    """``items``: the items, which are returned on two pages. ``asked``: the interval and the split
+    of each request."""
 
     def __init__(self) -> None:
         self.items: list[ModelUsage] = []

@@ -211,7 +211,7 @@ async def test_empty_name_sends_no_request(manager: FakeManager) -> None:
 async def test_answers_of_a_newer_manager_are_taken_as_far_as_they_are_known(
     manager: FakeManager,
 ) -> None:
-    """And the items that it could not read itself are kept for the caller."""
+    """Items that the client could not read itself are kept for the caller."""
     manager.add_session(batch("job"))
     async with Client(manager.url, KEY) as client:
         known = await client.sessions.get("job")

@@ -1,4 +1,4 @@
-"""HTTP connections of plain calls: kept ones, and ones that end early."""
+"""HTTP connections of plain calls: connections that are kept, and connections that end early."""
 
 import asyncio
 from collections.abc import AsyncIterator

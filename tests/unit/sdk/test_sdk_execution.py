@@ -20,7 +20,7 @@ SPEC = ExecSpec(command=["yes"], stdin=True)
 
 
 class UnresponsiveManager:
-    """Manager that stops reading after the first message and writes output all the time."""
+    """A manager that stops reading after the first message and writes output continuously."""
 
     def __init__(self) -> None:
         self.disconnected = asyncio.Event()

@@ -35,9 +35,9 @@ def lines(count: int) -> bytes:
 
 @dataclass
 class KeptLog:
-    """A log of which each stage keeps ``[begin:end]``. A followed reading is cut off at the end of
-    a stage, and the next reading is from the next stage. ``numbered``: by stage, whether the
-    manager and the agent have byte numbers; the last value applies to all later stages."""
+    """A log of which each stage keeps ``[begin:end]``. A read that follows the log is cut off at
+    the end of a stage, and the next one reads the next stage. ``numbered``: for each stage, whether
+    the manager and the agent have byte numbers; the last value applies to all later stages."""
 
     whole: bytes
     stages: list[tuple[int, int]]
@@ -88,9 +88,9 @@ NUMBERED = st.lists(st.booleans(), min_size=1, max_size=4)
 def test_what_is_kept_comes_once_and_a_loss_is_told(
     steps: list[tuple[int, int]], piece_bytes: int, tail: int | None, numbered: list[bool]
 ) -> None:
-    """``steps``: the number of lines written until the next cut, and of lines rotated away by then.
-    Managers and agents of the previous release have no numbers, and may take turns with newer
-    ones."""
+    """``steps``: for each step, the number of lines written before the next cut, and the number of
+    lines rotated away by then. Managers and agents of the previous release have no numbers, and may
+    take turns with newer ones."""
     written = 30
     begin = 0
     stages = [(0, 30)]
@@ -141,7 +141,8 @@ def test_log_that_is_cut_off_anywhere_comes_once(
 
 
 ROTATED = {
-    # 300 kB that still exist were once lost: 900 kB, 400 kB of them rotated away, 600 kB seen.
+    # 300 kB that still existed were once lost: of 900 kB, 400 kB had been rotated away and 600 kB
+    # had been read.
     "still kept in part": ((0, 600_000), (400_000, 900_000), 0),
     "all that was seen is gone": ((0, 300_000), (400_000, 900_000), 1),
     "not rotated": ((0, 600_000), (0, 900_000), 0),

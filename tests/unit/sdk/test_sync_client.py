@@ -1,4 +1,4 @@
-"""The client without asyncio, and the repetition of calls that hit an outage."""
+"""The client without asyncio, and the retries of calls that fail during an outage."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The files in deploy/cluster and deploy/compose: their settings exist, their files and names
-agree, and where they listen.
+"""The files in deploy/cluster and deploy/compose: that their settings exist, that their file names
+and other names agree, and where the services listen.
 
 Docker Compose validates its files in tests/containers, where it is installed; here their meaning is
 checked.
@@ -115,8 +115,7 @@ def test_plain_http_listens_on_loopback_until_told_otherwise(
 
 
 def test_what_listens_on_all_addresses_speaks_tls(tmp_path: Path) -> None:
-    """The links with mTLS, which is on if they leave loopback; the API and the proxy with
-    tls.yaml."""
+    """Links use mTLS, which is on if they leave loopback; the API and the proxy use tls.yaml."""
     for file in (SINGLE, COMPOSE):
         for name in OURS:
             plain = file["services"][name]

@@ -1,4 +1,4 @@
-"""Node checks: status and next step for measured values."""
+"""Node checks: the status and the next step for measured values."""
 
 from __future__ import annotations
 

@@ -119,7 +119,8 @@ def test_managers_are_restarted_for_pending_migrations_alone() -> None:
     ]
 
 
-# Facts, migrations, status, name, part of the detail, and part of the next step.
+# Facts, migrations, and what the plan shows: status, name, part of the detail, and part of the next
+# step.
 CASES: list[tuple[dict[str, Any], Sequence[Migration], str, str, str, str]] = [
     (changed("revision", None), (), "fail", "schema", "empty", "moorage manager"),
     (changed("revision", "0100:unprepared"), (), "fail", "schema", "not finished", "db restore"),

@@ -252,7 +252,7 @@ def test_quotas_count_simulated_use() -> None:
 
 
 def test_use_by_other_groups_counts_as_recorded() -> None:
-    """Another group has two of the three GPUs of the quota until 20."""
+    """Another group holds two of the quota's three GPUs until 20."""
     first = item("a", 0, 1, user="ann")
     second = item("b", 1, 1, user="ann")
     quota = Quota(
@@ -346,8 +346,8 @@ def test_kernel_from_before_the_recording_may_be_preempted(
 
 
 def test_recorded_preemption_of_an_earlier_kernel() -> None:
-    """It ran from -5; preempted at 10, it runs again at 25 for 40 s. Unless preempted, it ends at
-    35."""
+    """The job ran from -5. If it is preempted at 10, it runs again at 25 for 40 s; otherwise it
+    ends at 35."""
     passes = preempted_work()[1:]
     runs = [
         run("low", -5, 15, 2),
@@ -412,7 +412,7 @@ def test_no_decisions_give_no_trace() -> None:
 def test_recorded_jobs_are_simulated_like_synthetic_jobs(
     rows: list[tuple[int, int, int, bool, str, int]], name: str
 ) -> None:
-    """Jobs as the scheduler saw them, on agents as it saw them."""
+    """Jobs and agents, both as the scheduler saw them."""
     jobs = [
         TraceJob(
             f"j{n:02}",

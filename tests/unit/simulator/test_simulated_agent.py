@@ -48,7 +48,7 @@ class VirtualTimer:
 
 
 class VirtualTime:
-    """The timers of an event loop, without the loop."""
+    """An event loop's timers, without the loop."""
 
     def __init__(self) -> None:
         self._now = 0.0
