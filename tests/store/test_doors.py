@@ -213,7 +213,7 @@ def test_nobody_else_decides() -> None:
         "proxy/apps/admission.py",
     }
     assert {one for one in reads if one.startswith(("manager/api", "manager/rpc", "proxy"))} == {
-        # These find the user as which pipeline steps and sessions from templates run.
+        # These decide whether pipeline steps and sessions from templates run isolated.
         "manager/api/pipelines/handlers.py",
         "manager/api/sessions/templates.py",
         "proxy/apps/admission.py",

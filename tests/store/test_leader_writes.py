@@ -166,7 +166,7 @@ async def test_leader_that_is_replaced_meanwhile_writes_nothing(
 
 
 async def until_it_waits(connection: Any, writing: asyncio.Future[int]) -> None:
-    """It waits for a lock; or it has not waited, and is done."""
+    """Return once the write waits for a lock, or has finished without waiting."""
     waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     async with asyncio.timeout(30):
         while not writing.done() and not await connection.fetch(waits):

@@ -81,7 +81,7 @@ async def test_a_program_that_has_run_does_not_run_again(store: Store, backup: b
 
 
 async def test_a_program_that_still_runs_gives_its_result_when_it_ends(store: Store) -> None:
-    """Its end is reported in a report of changes."""
+    """The program's end arrives in a report that contains only changes."""
     scene = Scene(store)
     await scene.lose_placement()
     await scene.report(ObservedState.RUNNING)

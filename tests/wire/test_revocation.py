@@ -71,7 +71,7 @@ def read_table() -> dict[str, dict[str, bool]]:
 
 TABLE = read_table()
 Ended = asyncio.Task[object]
-"""Waits until the open object ends, and then returns or raises a connection error."""
+"""A task that returns or raises a connection error when the open object ends."""
 
 
 def ended(waits: Coroutine[Any, Any, object]) -> Ended:

@@ -127,7 +127,7 @@ def test_paths_longer_than_the_system_allows_for_sockets(tmp_path: Path) -> None
 
 
 def test_a_link_leads_to_the_socket(tmp_path: Path) -> None:
-    """Its steps are judged as those of the path that it stands for."""
+    """The directories on the link's target path are checked like those on any other path."""
     path = socket_path(tmp_path / "home", "link", 8701)
     path.parent.parent.mkdir()
     (tmp_path / "link").symlink_to("./home/../home")
@@ -216,7 +216,7 @@ def test_a_directory_that_a_stranger_made_in_a_shared_one_is_none(tmp_path: Path
 
 @is_root
 def test_a_stranger_s_link_leads_nowhere(tmp_path: Path) -> None:
-    """In ``/tmp``, its owner could point it elsewhere."""
+    """In ``/tmp``, the link's owner could point it elsewhere."""
     path = socket_path(tmp_path / "home", "manager", 8700)
     path.parent.parent.mkdir(mode=0o711)
     shared = tmp_path / "shared"

@@ -48,8 +48,7 @@ MEANT: dict[tuple[Role, Relation, SessionKind], set[Action]] = {
     (Role.ADMIN, Relation.PROJECT, SessionKind.ISOLATED): ALL,
     (Role.ADMIN, Relation.PROJECT, SessionKind.AS_AGENT): ALL,
 }
-"""The table is repeated here, so that the test fails if an entry is changed only in the
-original."""
+"""The rule's table, repeated so that a test fails if an entry is changed only there."""
 EVERY = list(itertools.product(Role, Relation, SessionKind, Action))
 
 

@@ -36,7 +36,7 @@ class ManagerCall:
     """The call to a manager that stores all usage. ``used``: creates more usage. Ends after
     ``reports``.
 
-    ``sizes``: the allocated memory with 500 reports to come, and before the last one."""
+    ``sizes``: the allocated memory when 500 reports are still to come, and before the last one."""
 
     def __init__(self, reports: int, used: Callable[[], Awaitable[None]]) -> None:
         self._left = reports
