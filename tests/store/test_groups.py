@@ -128,7 +128,7 @@ async def test_the_managers_record_of_an_agents_group_wins(api: Api, store: Stor
 
 
 async def test_an_agents_group_exists(store: Store) -> None:
-    """Also one that a manager of the previous release registers."""
+    """This includes a group in which a manager of the previous release registers an agent."""
     await FakeAgent(store).report()
     await store.database.fetch("UPDATE agents SET resource_group = 'new' WHERE id = 'node-1'")
     assert (await store.groups.get("new")).agents == 1

@@ -240,8 +240,8 @@ async def test_quotas_of_unknown_groups_and_invalid_values_are_rejected(store: S
 async def test_leadership_does_not_change_during_a_placement(
     store: Store, migrated_database: str
 ) -> None:
-    """Quota counts are complete: the previous leader's placements are either committed or
-    refused."""
+    """This keeps quota counts complete: each of the previous leader's placements has been either
+    committed or refused."""
     await FakeAgent(store, "a").report()
     await add(store, "s1", resources={"cpu": 1})
     term = await store.leases.acquire("old", 60)

@@ -186,7 +186,7 @@ async def test_undo_returns_to_an_earlier_revision(platform: Platform) -> None:
 
 
 async def test_undo_returns_to_what_was_served_before(platform: Platform) -> None:
-    """And to no revision that has since been undone or rolled back."""
+    """An undo never returns to a revision that has since been undone or rolled back."""
     bad = frozenset({"bad", "worse"})
 
     async def roll_out(**changes: object) -> EndpointView:

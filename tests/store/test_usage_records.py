@@ -327,7 +327,7 @@ async def test_proxies_together_hold_no_more_than_the_limit(store: Store) -> Non
 
 
 async def test_a_proxy_stores_no_more_shares_than_there_are_limits(store: Store) -> None:
-    """Whatever it requests. Each row was kept permanently."""
+    """This holds no matter what the proxy requests. Every row used to be kept permanently."""
     await store.projects.create(SYSTEM, ProjectSpec(name="vision"))
     key = await store.keys.create(SYSTEM, KeySpec(name="k", user="ann", project="vision"))
     for name in ("kept", "gone"):

@@ -281,7 +281,7 @@ async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None
 
 
 async def test_command_finds_the_manager_in_etcd(tmp_path: Path) -> None:
-    """Only in its stored form, because nothing listens."""
+    """The command reads only the stored form, because no etcd listens."""
     async with h.run_fake_manager() as manager:
         manager.order()
         (tmp_path / "etcd-managers.json").write_text(json.dumps([manager.target]))

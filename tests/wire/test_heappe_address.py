@@ -31,7 +31,7 @@ async def test_an_address_that_shows_after_the_job_runs_wakes_its_agent(tmp_path
 
 
 async def test_jobs_wait_for_a_free_port_and_give_it_back(tmp_path: Path) -> None:
-    """More jobs than ports, and more in total than the range has."""
+    """There are more jobs than ports in the range."""
     port = free_port()
     ports = PortAllocator(f"{port}-{port}", "127.0.0.1", clock=ManualClock())
     async with agent(tmp_path) as at:

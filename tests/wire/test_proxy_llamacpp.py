@@ -127,7 +127,7 @@ async def test_requests_for_which_it_has_no_room_are_held(tmp_path):
 
 
 async def test_llamacpp_has_the_apis_that_the_proxy_knows_of(tmp_path):
-    """Whatever its opinion of the request, only a file that it does not have is unknown to it."""
+    """No matter how it answers the requests, only a file that it does not have is unknown to it."""
     body = {
         "model": "tiny",
         "input": "x",

@@ -154,7 +154,8 @@ EXIT = {"code": 3, "reason": "terminated", "never_started": False, "at": 1e9}
     ],
 )  # fmt: skip
 def test_marks_that_a_program_has_forged_are_none(tmp_path: Path, wrong: dict[str, object]) -> None:
-    """They would enter the agent's report, and thus silence it for all of its kernels."""
+    """Forged marks would get into the agent's report, and the agent could then report none of its
+    kernels."""
     right = {"started": STARTED, "exit": EXIT}
     marks = marks_of(tmp_path, right | wrong)
     address = ("cn1", 7001)

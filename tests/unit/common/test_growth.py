@@ -11,7 +11,7 @@ COUNT = 200
 
 
 def run(kept: list[bytearray], most: int, *, files: str = "*/test_growth.py") -> Growth:
-    """Each example leaves 1,000 bytes, ``most`` at a time."""
+    """Each example adds 1,000 bytes, and the last ``most`` additions are kept."""
     with Growth(COUNT, allowed=20_000, files=files, always=True) as growth:
         for _ in range(COUNT * FACTOR):
             kept.append(bytearray(1000))

@@ -109,8 +109,8 @@ def test_session_behind_one_that_starts_now_counts_its_limit() -> None:
 
 
 def test_clusters_and_devices_of_those_ahead_are_counted() -> None:
-    """The cluster takes both agents at 30 for 10 minutes, and "it" fits on one of them after
-    that."""
+    """At minute 30, the cluster takes both agents for 10 minutes. After that, "it" fits on one of
+    them."""
     agents = [busy("gpu-01", ("a", 4, 30)), busy("gpu-02", ("b", 4, 20))]
     pair = pending_session(
         "pair", 4, 1, minutes=10, mode="multi-node",

@@ -161,7 +161,7 @@ def test_a_replica_that_fails_everybody_is_tried_again_and_returns_by_an_answer_
 
 
 def workers() -> tuple[RequestRouter, RequestRouter]:
-    """Two from one proxy."""
+    """The routers of two workers of one proxy."""
     fd = create()
     made = (router(), router())
     for number, one in enumerate(made):

@@ -59,8 +59,8 @@ class Request:
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "with a replica"])
 def test_load_of_a_model_whose_endpoint_is_gone_ends(held: bool) -> None:
-    """The manager keeps the last report under the model's name. Otherwise the next endpoint with
-    that name would appear busy until it received a request."""
+    """The manager keeps the last report under the model's name. Without a final report of no load,
+    the next endpoint with that name would appear busy until it received a request."""
     router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
     limiter = RequestLimiter(
         Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0
