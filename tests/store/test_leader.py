@@ -59,7 +59,8 @@ async def test_a_follower_takes_over_when_the_lease_ends(store: Store, other: St
 async def test_a_lease_that_lasts_is_its_holders_and_one_that_has_ended_is_a_new_term(
     store: Store,
 ) -> None:
-    """Only the statement, because a leader checks the lease before it tries."""
+    """This tests only the statement, because a leader checks the lease before it runs the
+    statement."""
     term = await store.leases.acquire("one", 60)
     assert term is not None
     assert await store.leases.acquire("two", 60) is None

@@ -68,7 +68,8 @@ async def statuses(store: Store) -> dict[str, Status]:
 async def test_a_pending_session_is_not_placed_and_the_others_are(
     store: Store, more: dict[str, Any]
 ) -> None:
-    """Not by a manager that does not understand everything it requires."""
+    """A manager does not place a session unless it understands everything that the session
+    requires."""
     await FakeAgent(store).report()
     for name in ("before", "odd", "after"):
         await create(store, name, **more)

@@ -208,7 +208,7 @@ async def test_a_stop_of_many_stops_a_session_whose_spec_is_not_known(store: Sto
     ],
 )
 def test_a_share_that_is_not_known_stops_no_other_proxy(held: Any) -> None:
-    """It stays as it is until it reports its end: its own manager reads it."""
+    """The share stays as it is until it lapses, because the manager that wrote it can read it."""
     need = LimitNeed("model/m", limit_requests=10, wanted_requests=4)
     stored = StoredShares("model/m", 1, {"other": held}, now=100.0)
     share, after = share_of(need, "p1", stored, proxies=2)

@@ -166,8 +166,8 @@ async def test_only_ends_of_kernels_are_written_durably(
 
 
 async def test_only_the_agent_of_a_kernel_frees_what_it_holds(store: Store) -> None:
-    """Even if another agent reports its end, because its resources elsewhere may still be in
-    use."""
+    """Even if another agent reports the kernel's end, its resources may still be in use where it
+    was placed."""
     agents = [FakeAgent(store, name) for name in ("node-1", "node-2")]
     for agent in agents:
         await agent.report()

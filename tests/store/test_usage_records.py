@@ -363,7 +363,7 @@ async def test_a_proxy_stores_no_more_shares_than_there_are_limits(store: Store)
 async def test_shares_that_ended_an_hour_ago_are_deleted(
     migrated_database: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And none that a proxy requests at the same time."""
+    """Shares that a proxy requests at the same time are not deleted."""
     monkeypatch.setattr(retention, "BATCH", 2)
     names = ["a", "b", "c", "d"]
     for name in names:
