@@ -45,6 +45,8 @@ def platform(home: Path, request: pytest.FixtureRequest) -> Iterator[Platform]:
 
 
 async def answers(url: str, headers: dict[str, str] | None = None) -> bool:
+    """Without ``headers``, the request is a browser's, which gets a cookie for its access token."""
+    headers = headers or {"Accept": "text/html"}
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http,
         http.get(url, headers=headers) as answer,

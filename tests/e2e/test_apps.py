@@ -55,7 +55,9 @@ async def get(http: aiohttp.ClientSession, url: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-@pytest_asyncio.fixture(params=["administrator", "member"])
+@pytest_asyncio.fixture(
+    params=["administrator", pytest.param("member", marks=pytest.mark.isolation)]
+)
 async def user(request: pytest.FixtureRequest, one_node: Platform) -> AsyncIterator[Platform]:
     """The platform on which this user runs commands. A member's processes run in a sandbox."""
     if request.param == "administrator":

@@ -174,7 +174,7 @@ async def test_malformed_and_large_bodies_and_unknown_models(
         for body, status in (
             (b'{"name": ', 400),
             (b"[]", 422 if management else 400),
-            (b"x" * 10_000_000, 413),
+            (b"x" * (10 if management else 70) * 1_000_000, 413),
         ):
             async with http.post(target, data=body) as response:
                 problem = await response.json(content_type=None)

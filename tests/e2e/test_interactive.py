@@ -316,6 +316,7 @@ async def _interrupt(platform: Platform, local_dir: Path, workdir: Path) -> None
     ):
         for place in (local_dir / "huge", workdir / "endless"):
             with place.open("wb") as file:
+                file.write(os.urandom(1 << 20))  # A received hole does not show in the file's size.
                 file.truncate(1 << 40)
 
         arguments = [sys.executable, "-m", "moorage", "cp", *paths]

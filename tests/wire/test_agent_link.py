@@ -137,7 +137,8 @@ async def test_ended_batch_kernel_is_reported_until_withdrawn(
         ended = await manager.wait_for_kernel(spec.kernel_id, S.EXITED)
         assert (ended.exit_code, ended.reason) == (4, Reason.EXIT_NONZERO)
         home = tmp_path / "agent-one" / "kernels" / spec.kernel_id / "work"
-        assert ended.log_tail == f"gpus=GPU-a,GPU-b\nweights a value {home}\n"
+        # Placeholders are replaced only in commands of programs that serve.
+        assert ended.log_tail == f"gpus=GPU-a,GPU-b\n{{model}} a value {home}\n"
         manager.order(spec)  # ordered again, but not started again
         await manager.wait_for_report(lambda r: r.orders_generation == 2)
         assert (await manager.wait_for_kernel(spec.kernel_id, S.EXITED)).exit_code == 4
@@ -155,7 +156,7 @@ async def test_invalid_specs_end_with_their_reason(manager: h.FakeManager, tmp_p
         ),
         Reason.MODEL_MISSING: h.kernel(engine="llamacpp", model="/no/such/model.gguf"),
         Reason.CREATE_FAILED: h.kernel("no-such-program-anywhere"),
-        Reason.START_TIMEOUT: h.kernel("sleep", "3600", probe_path="/healthy", start_timeout_s=0.3),
+        Reason.START_TIMEOUT: h.kernel("sleep", "3600", probe_path="/healthy", start_timeout_s=1.0),
     }
     async with h.make_agent(manager, tmp_path, vllm_command="no-such-vllm serve"):
         manager.order(*bad.values())

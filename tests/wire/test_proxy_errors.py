@@ -90,7 +90,7 @@ async def test_api_keys(tmp_path):
 
 
 async def test_large_body_from_common_clients(tmp_path):
-    async with serving_one(tmp_path, unreachable_engine) as client:
+    async with serving_one(tmp_path, unreachable_engine, max_body_bytes=8 << 20) as client:
         body = json.dumps({"model": "tiny", "prompt": "x" * TEN_MB}).encode()
         async with client.session.post(
             client.url + "/v1/completions", data=body, headers=AUTH
