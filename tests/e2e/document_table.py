@@ -34,6 +34,7 @@ RUN_ELSEWHERE = {
     "docs/hpc.md": "tests/hpc/test_guide.py",
 }
 
+VISION = "moorage projects create vision || true"  # another page may have created it
 PAGES = {
     "README.md": Page(
         absent={
@@ -62,6 +63,7 @@ PAGES = {
         },
     ),
     "docs/ssh.md": Page(
+        before=VISION,
         absent={
             "block:pip install": SSH,
             "block:sftp dev": SSH,
@@ -101,7 +103,7 @@ PAGES = {
     ),
     "docs/slurm.md": Page(),
     "docs/scheduling.md": Page(
-        before="moorage run --gpus 1 -- true",
+        before=f"moorage run --gpus 1 -- true; {VISION}",
         absent={"moorage scheduler replay --from 09:00": "decisions of working hours"},
     ),
     "docs/install.md": Page(

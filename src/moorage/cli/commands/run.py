@@ -181,7 +181,7 @@ def run(
     Examples:
       moorage run -- python train.py --epochs 3
       moorage run --gpus 1 --cpus 4 --memory 16GiB -e SEED=1 --timeout 1h -- ./job.sh
-      moorage run -f train.yaml --gpus 2
+      moorage run -f session.yaml --gpus 2
       moorage run --image python:3.12 -- python -c "print('hello')"
       moorage run --cluster 4 --cluster-mode multi-node --gpus 8 -- ./torchrun.sh
       moorage run --template train --set epochs=3
