@@ -9,6 +9,7 @@ daemon trusts. A setting that is in neither table is refused, and a test fails.
 from __future__ import annotations
 
 _SECRET = "is a secret, or may contain one, and anybody who can read etcd could read it"
+_MODELS = "decides which model answers a request"
 _HOST = "differs from host to host"
 _COMMANDS = "decides which programs and images run"
 _FILES = "decides which files of a host are read, written or mounted"
@@ -63,8 +64,6 @@ SHARED = frozenset(
         "proxy.plane",
         "proxy.workers",
         "proxy.drain_timeout_s",
-        "proxy.default_model",
-        "proxy.model_aliases",
         "proxy.max_body_bytes",
         "proxy.max_hold_s",
         "proxy.max_held_requests",
@@ -192,6 +191,8 @@ LOCAL = {
     "proxy.manager": _TRUST,
     "proxy.id": _HOST,
     "proxy.auth": _AUTHENTICATION,
+    "proxy.default_model": _MODELS,
+    "proxy.model_aliases": _MODELS,
     "proxy.credentials_max_age_s": _AUTHENTICATION,
     "proxy.metering": _RECORDS,
     "proxy.provider_hosts": _TRUST,
