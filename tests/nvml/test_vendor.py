@@ -323,7 +323,8 @@ def test_driver_that_goes_away_and_comes_back(make_nvml: MakeNvml, start: MakeVe
     assert vendor.unhealthy(*ids(nvml)) == {}
     nvml.load_module("")
     assert all(
-        "Driver Not Loaded: `modprobe nvidia`" in reason for reason in vendor.reasons().values()
+        "Driver Not Loaded: load it with `modprobe nvidia`" in reason
+        for reason in vendor.reasons().values()
     )
     assert list(vendor.unhealthy(*ids(nvml))) == ids(nvml)
     nvml.load_module("580.159.04")
