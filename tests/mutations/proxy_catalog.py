@@ -20,6 +20,13 @@ def _tests(file: str, words: str) -> tuple[str, ...]:
 
 MUTATIONS = (
     Mutation(
+        "names in escapes are read without a pause",
+        "proxy/core/admission.py",
+        ' and body.count(b"\\\\u00") <= WHOLE_ESCAPES',
+        "",
+        ("tests/unit/proxy/test_admission.py", "-k", "many_steps"),
+    ),
+    Mutation(
         "an engine decides which pages may read its answers",
         "proxy/core/headers.py",
         'CONTROLS | {"set-cookie"}',
@@ -211,8 +218,8 @@ MUTATIONS = (
     Mutation(
         "a large body is read at once",
         f"{PLANE}/client.py",
-        "            large = flow.large(body)\n",
-        "",
+        "        large = flow.large(body)\n",
+        "        large = None\n",
         _tests("test_loop_stalls", "no_body"),
     ),
     Mutation(

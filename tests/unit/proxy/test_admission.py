@@ -21,9 +21,11 @@ from moorage.proxy.core.admission import (
     admit_body,
     admit_head,
     check_model,
+    large_body,
 )
 from moorage.proxy.core.apis import APIS
 from moorage.proxy.core.error_response import ErrorResponse, may_resolve
+from moorage.proxy.core.request_body import WHOLE_BYTES
 from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
 
 NOW = 1_000_000.0
@@ -401,3 +403,13 @@ def test_key_asks_the_models_that_it_may_see(key: KeyGrant | None, models: set[s
     listed = head("GET", "/v1/models", table=table, policy=policy)
     assert isinstance(listed, LocalResponse)
     assert {model["id"] for model in json.loads(listed.body)["data"]} == models
+
+
+@pytest.mark.parametrize(
+    ("member", "in_slices"),
+    [(b'"n":1', False), (b'"\\u006e":1', True), (b'"x":"\\u00e9\\u00e9"', True)],
+)
+def test_bodies_that_take_many_steps_are_read_in_slices(member: bytes, in_slices: bool) -> None:
+    members = b",".join([member] * (WHOLE_BYTES // (len(member) + 1) - 10))
+    reader = large_body(BodyRequired(CHAT, grant("good")), b'{"model":"m",%b}' % members)
+    assert (reader is not None) == in_slices

@@ -38,6 +38,7 @@ from moorage.proxy.core.model_names import NO_NAMES, ModelNames
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.request_body import (
     WHOLE_BYTES,
+    WHOLE_ESCAPES,
     LargeBody,
     LargeForm,
     LargeReader,
@@ -322,7 +323,7 @@ def _admit_realtime(
 
 def large_body(head: BodyRequired, body: bytes) -> LargeReader | None:
     """A reader for a large body; None if the body can be read at once or is not read at all."""
-    if len(body) <= WHOLE_BYTES:
+    if len(body) <= WHOLE_BYTES and body.count(b"\\u00") <= WHOLE_ESCAPES:
         return None
     api = APIS.get(head.path)
     if head.model or api is None:

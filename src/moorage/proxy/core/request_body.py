@@ -54,7 +54,9 @@ _TYPES: Final = {
 _MODEL: Final = frozenset({"model"})
 WHOLE_BYTES: Final = 65_536
 """Larger bodies are read in slices. Smaller ones are read at once, which takes a few milliseconds
-for any content."""
+for any content with at most ``WHOLE_ESCAPES``."""
+WHOLE_ESCAPES: Final = 1000
+"""Escaped letters, each of which may hide a name and takes a step of the reader."""
 SLICE_BYTES: Final = 131_072
 # A slice has this size only if the body is flat; otherwise, it ends after a piece that took more
 # steps.

@@ -404,14 +404,11 @@ class ClientConnection:
         self.deadline = _NEVER
         flow = self._exchange.flow
         assert flow is not None
-        large: LargeReader | None = None
-        if len(body) > WHOLE_BYTES:
-            if (error := flow.keep(len(body))) is not None:
-                self._exchange.do(flow.refuse(error, now))
-                return
+        if len(body) > WHOLE_BYTES and (error := flow.keep(len(body))) is not None:
+            self._exchange.do(flow.refuse(error, now))
+            return
 
-            large = flow.large(body)
-
+        large = flow.large(body)
         if large is None:
             self._exchange.do(flow.body(body, now))
         else:

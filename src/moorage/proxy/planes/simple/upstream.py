@@ -36,6 +36,15 @@ _STREAMED_ABOVE_BYTES = 256 * 1024
 _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
+class _LargePayload(aiohttp.BytesIOPayload):
+    """A body that is sent in pieces. It leaves out the parent's constructor, which measures the
+    buffer and so copies it: 64 MiB take 35 ms."""
+
+    def __init__(self, body: bytes) -> None:
+        super(aiohttp.BytesIOPayload, self).__init__(io.BytesIO(body))
+        self._size = len(body)
+
+
 @dataclass(slots=True)
 class UpstreamResponse:
     """The response of a replica that has started to send its body, or has sent an empty body (b"").
@@ -137,7 +146,7 @@ class UpstreamClient:
                     _url(target, flow.path, "" if target.tls else request.rel_url.raw_query_string),
                     data=None
                     if upgrades
-                    else io.BytesIO(body)
+                    else _LargePayload(body)
                     if len(body) > _STREAMED_ABOVE_BYTES
                     else body,
                     headers=CIMultiDict(pairs),
