@@ -96,6 +96,7 @@ BEFORE: dict[str, tuple[str, ...]] = {
         "moorage serve qwen --engine custom --replicas 0 -- true",
     ),
     "moorage endpoints set tiny model=/models/tiny-v2.gguf rollout.canary=10": (
+        "moorage stop dev2",
         "moorage endpoints set tiny model={folder}/tiny.gguf",
         "moorage rollout status tiny --wait",
     ),

@@ -133,10 +133,12 @@ def run_line(platform: Platform, folder: Path, line: str) -> str:
     if match := re.search(r"\$\((moorage [^)]+)\)", line):
         line = match[1]
 
+    # a rollout replaces three replicas one after the other, on a node that is nearly full
+    timeout_s = 60 if "--wait" in line else 20
     calls = [*moorage_commands(line)]
     for arguments in calls:
         try:
-            done = platform.run(*arguments, stdin=given, timeout=20)
+            done = platform.run(*arguments, stdin=given, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             return f"$ {line}\nit did not end"
         said = f"{done.stderr[-1000:]}{done.stdout[-500:]}"
