@@ -48,7 +48,11 @@ def start(name: str) -> int:
     unit = UNITS / f"{name}.service"
     env = environment(unit)
     for directory in values(unit, "StateDirectory"):
-        Path("/var/lib", directory).mkdir(mode=0o700, exist_ok=True)
+        state = Path("/var/lib", directory)
+        state.mkdir(mode=0o700, exist_ok=True)
+        # as systemd does, for the user that the unit runs as: here, it is always root, because
+        # others may not be able to read the tree under test
+        subprocess.run(["chown", "-R", "0:0", str(state)], check=True)
 
     [command] = values(unit, "ExecStart")
     words = [

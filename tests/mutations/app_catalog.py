@@ -12,6 +12,13 @@ CLIENTS = "tests/wire/test_proxy_app_clients.py"
 
 MUTATIONS = (
     Mutation(
+        "programs that keep cookies send a token each time",
+        "proxy/apps/handler.py",
+        '            if grant.source == "query" and request.method in ("GET", "HEAD"):\n',
+        "            if False:\n",
+        ("tests/wire/test_proxy_apps.py", "-k", "keep_cookies"),
+    ),
+    Mutation(
         "an app gets a token of Moorage that is only known from the table",
         "proxy/apps/admission.py",
         "    return sha256 in table.access_tokens or table.find_key(sha256, 0) is not None\n",

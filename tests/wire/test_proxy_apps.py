@@ -63,6 +63,19 @@ async def test_access_token_in_the_address_becomes_a_cookie_and_reaches_neither_
     assert ACCESS_TOKEN not in json.dumps([seen, logged], default=str)
 
 
+async def test_programs_that_keep_cookies_send_an_access_token_once(tmp_path):
+    async with serving_app(tmp_path, echo_request) as (client, url):
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(cookie_jar=jar) as program:
+            async with program.get(f"{url}/a?x=1&token={ACCESS_TOKEN}") as response:
+                assert (await response.json())["target"] == "/a?x=1"
+            async with program.get(f"{url}/b") as response:
+                assert (await response.json())["target"] == "/b"
+
+            async with program.get(f"{client.url}/apps/{ID}/other/") as response:
+                assert response.status == 401
+
+
 async def test_programs_send_an_access_token_or_a_key_as_bearer(tmp_path):
     async with serving_app(tmp_path, echo_request, route={"user": "ann"}) as (client, url):
         async with client.session.put(f"{url}/x", data=b"body", headers=BEARER) as response:

@@ -170,8 +170,8 @@ class AppHandler:
 
         It leads to the app's own host name if there is a domain, to the address without its access
         token, which becomes a cookie, or to the address with a slash at the end, which relative
-        links need. Programs that send a token in the address keep no cookies, so they are not
-        redirected.
+        links need. Programs that send a token in the address may not follow redirects, so they
+        get the app's response, with the cookie.
         """
         request = context.request
         opens_page = error_response.asks_for_page(request.headers.get("Accept", ""))
@@ -195,11 +195,7 @@ class AppHandler:
         elif grant.source == "query":
             slash = "/" if by_path and not address.subpath else ""
             response.headers["Location"] = f"{local_path(address.path)}{slash}{query}"
-            unix_now = self._clock.now().timestamp()
-            cookie = headers.access_token_cookie(
-                address, grant, unix_now, secure=self._scheme(request) == "https"
-            )
-            response.headers["Set-Cookie"] = cookie
+            response.headers["Set-Cookie"] = self._cookie(request, address, grant)
         elif by_path and not address.subpath and not grant.route.base_path:
             response.headers["Location"] = f"{address.path}/{query}"
         else:
@@ -207,6 +203,14 @@ class AppHandler:
 
         context.answer(response.status)
         return response
+
+    def _cookie(self, request: web.BaseRequest, address: AppAddress, grant: AppGrant) -> str:
+        return headers.access_token_cookie(
+            address,
+            grant,
+            self._clock.now().timestamp(),
+            secure=self._scheme(request) == "https",
+        )
 
     def _scheme(self, request: web.BaseRequest) -> str:
         """The scheme of the client's connection, which a trusted web server may terminate."""
@@ -263,6 +267,9 @@ class AppHandler:
             pairs = headers.to_client(
                 app_response.headers.items(), address, grant, request.host, upgraded=upgraded
             )
+            if grant.source == "query" and request.method in ("GET", "HEAD"):
+                pairs.append(("Set-Cookie", self._cookie(request, address, grant)))
+
             context.start(status)
             response = web.StreamResponse(
                 status=status,
