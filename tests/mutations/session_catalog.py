@@ -20,6 +20,27 @@ SETS = ("tests/tidy/test_statuses.py",)
 
 MUTATIONS = (
     Mutation(
+        "a failed element of an array is noticed only if all failed",
+        "manager/workloads/pipelines.py",
+        "if after.of_any and elements > 1 else after.on",
+        "if False else after.on",
+        ("tests/store/test_pipelines.py", "-k", "elements_of_an_array"),
+    ),
+    Mutation(
+        "a step begins while elements of the array before it run",
+        "manager/store/schema/functions/dependency_outcomes.sql",
+        "WHEN u.status NOT IN (:TERMINAL) THEN 'unmet'",
+        "WHEN u.status NOT IN (:TERMINAL) THEN 'met'",
+        ("tests/store/test_pipelines.py", "-k", "elements_of_an_array"),
+    ),
+    Mutation(
+        "nobody notices that no element of an array failed",
+        "manager/store/sessions/sql/sessions_to_reconcile.sql",
+        "d.condition LIKE 'any-%') d",
+        "false) d",
+        ("tests/store/test_pipelines.py", "-k", "elements_of_an_array"),
+    ),
+    Mutation(
         "a group for some users is for every project",
         "manager/store/groups/sql/fragments/group_admits.sql",
         "\n            AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')",

@@ -166,8 +166,17 @@ class PipelineTruth:
 
     def conditions(self, item: Item) -> Iterator[tuple[str, bool | None]]:
         for after in self.steps[item[0]].after:
-            for earlier in self.items(after.step):
-                yield f"{earlier} {after.on}", self.runs[earlier][-1].meets(after.on)
+            met = {
+                earlier: self.runs[earlier][-1].meets(after.on)
+                for earlier in self.items(after.step)
+            }
+            if after.of_any:
+                ended = None not in met.values()
+                yield f"any of {after.step} {after.on}", any(met.values()) if ended else None
+                continue
+
+            for earlier, is_met in met.items():
+                yield f"{earlier} {after.on}", is_met
 
     def _check_array(self, step: str) -> None:
         array = self.steps[step].array

@@ -31,7 +31,7 @@ MUTATIONS = {
         "WHERE NOT EXISTS (SELECT FROM refused) AND i.n > 1\n)\nSELECT", "gets runs of", 3,
     ),
     "a step waits for what has failed": (
-        "session_snapshots", "= 'failed') END AS failed_dependencies", "= '') END AS failed_dependencies",
+        "session_snapshots", "END AS failed_dependencies", "END || NULL AS failed_dependencies",
         "waits, and a condition has failed", 3,
     ),
     "what shares a run has succeeded": (

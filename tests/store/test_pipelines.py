@@ -199,6 +199,56 @@ async def end_elements(store: Store, agent: FakeAgent, how: dict[int, dict[str, 
     await reconcile_all(store)
 
 
+async def test_conditions_on_the_elements_of_an_array(store: Store) -> None:
+    """A failure of any element is enough by default, once all have ended."""
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        part = {"step": "part", "on": "failure"}
+        steps = (
+            step("part", array="0-2"),
+            step("other", array="0-1"),
+            step("alarm", part),
+            step("all-failed", part | {"of": "all"}),
+            step("all-succeeded", "part"),
+            step("one-succeeded", {"step": "part", "of": "any"}),
+            step("both", part, {"step": "other", "on": "failure"}),
+        )
+        await post(api, "admin", "", body(*steps))
+        await schedule(store)
+        rows = await store.database.fetch(
+            "SELECT k.id, p.step, p.index FROM kernels k JOIN pipeline_steps p USING (session_id) "
+            "WHERE k.status = 'SCHEDULED'"
+        )
+        kernels = {(row["step"], row["index"]): row["id"] for row in rows}
+        agent.see(kernels.pop(("part", 1)), ObservedState.EXITED, **FAILED)
+        await agent.report()
+        await reconcile_all(store)
+        assert not await schedule(store)
+        found = states(await get(api, "admin", "train"))
+        assert found["part[1]"] == "failed"
+        assert (found["alarm"], found["one-succeeded"]) == ("pending", "pending"), "not all ended"
+        assert (found["all-failed"], found["all-succeeded"]) == ("pending", "skipped")
+
+        for kernel in kernels.values():
+            agent.see(kernel, ObservedState.EXITED, **DONE)
+
+        await agent.report()
+        await reconcile_all(store)
+        await play(store, agent)
+        view = await get(api, "admin", "train")
+        found = states(view)
+        assert {name: found[name] for name in found if "[" not in name} == {
+            "alarm": "succeeded",
+            "all-failed": "skipped",
+            "all-succeeded": "skipped",
+            "one-succeeded": "succeeded",
+            "both": "skipped",
+        }
+        detail = {one["name"]: one["detail"] for one in view["steps"]}
+        assert "none of the 2 elements of step other ended with failure" in detail["both"]
+
+
 async def test_an_array_that_is_retried_runs_so_many_at_once_with_those_that_are_pending(
     store: Store,
 ) -> None:

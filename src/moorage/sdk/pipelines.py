@@ -54,9 +54,10 @@ class PipelineBuilder:
         return step
 
     @staticmethod
-    def when(step: Step, on: Condition) -> After:
-        """The condition that a step ends with this result."""
-        return After(step=step.name, on=on)
+    def when(step: Step, on: Condition, of: Literal["any", "all"] | None = None) -> After:
+        """The condition that a step ends with this result. ``of``: for an array, whether any or all
+        of its elements must; by default, any must fail, or all must succeed."""
+        return After(step=step.name, on=on, of=of)
 
     def spec(self) -> PipelineSpec:
         return PipelineSpec(name=self.name, steps=self._steps)

@@ -39,6 +39,29 @@ def test_yaml_reads_the_key_on_as_true() -> None:
     assert spec.steps[1].after[0].on == "failure"
 
 
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"on": "failure"}, "any-failure:a"),
+        ({"on": "failure", "of": "any"}, "any-failure:a"),
+        ({"on": "failure", "of": "all"}, "failure"),
+        ({}, "success"),
+        ({"of": "all"}, "success"),
+        ({"of": "any"}, "any-success:a"),
+        ({"on": "any"}, "any"),
+        ({"on": "any", "of": "any"}, "any"),
+    ],
+)
+def test_condition_on_elements_of_an_array(condition: dict[str, str], expected: str) -> None:
+    after = {"name": "b", "after": [{"step": "a"} | condition]}
+    nodes = pipelines.graph(pipelines.check(pipeline({"name": "a", "array": "0-2"}, after)))
+    assert nodes[-1].waits == tuple((at, expected) for at in range(3))
+
+    # a step that is no array has one session, which must end so
+    nodes = pipelines.graph(pipelines.check(pipeline({"name": "a"}, after)))
+    assert nodes[-1].waits == ((0, condition.get("on", "success")),)
+
+
 def test_ten_thousand_steps_are_allowed_and_no_more() -> None:
     assert (
         len(pipelines.graph(pipelines.check(pipeline({"name": "a", "array": "1-10000"})))) == 10_000
@@ -73,7 +96,14 @@ def pipelines_of(draw: st.DrawFn) -> PipelineSpec:
         earlier = (
             draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
         )
-        after = [{"step": f"s{one}", "on": draw(st.sampled_from(CONDITIONS))} for one in earlier]
+        after = [
+            {
+                "step": f"s{one}",
+                "on": draw(st.sampled_from(CONDITIONS)),
+                "of": draw(st.sampled_from([None, "any", "all"])),
+            }
+            for one in earlier
+        ]
         array = draw(st.sampled_from([None, None, "0-2", "1-5%2"]))
         steps.append({"name": f"s{number}", "after": after, "array": array})
     return pipeline(*draw(st.permutations(steps)))
@@ -95,7 +125,15 @@ def play(
             if at in ended or at in running or any(one not in ended for one, _ in node.waits):
                 continue
 
-            if all(met(ended[one], on) for one, on in node.waits):
+            sets: dict[str, list[bool]] = {}
+            for one, on in node.waits:
+                by_set = on.startswith("any-")
+                outcome = on.removeprefix("any-").partition(":")[0]
+                sets.setdefault(on if by_set else f"{one} {on}", []).append(
+                    met(ended[one], outcome)
+                )
+
+            if all(any(set_) for set_ in sets.values()):
                 running.append(at)
             else:
                 ended[at] = SKIPPED
@@ -120,11 +158,12 @@ def test_each_step_runs_after_its_conditions_and_the_end_is_what_the_graph_impli
     fails = data.draw(st.sets(st.integers(0, len(nodes) - 1)))
     ended = dict(zip([node.item for node in nodes], play(nodes, fails, at_once), strict=True))
     for step in steps:
-        conditions = [
-            met(ended[item], after.on)
-            for after in step.after
-            for item in pipelines.items(next(s for s in steps if s.name == after.step))
-        ]
+        conditions = []
+        for after in step.after:
+            earlier = next(s for s in steps if s.name == after.step)
+            outcomes = [met(ended[item], after.on) for item in pipelines.items(earlier)]
+            conditions.append(any(outcomes) if after.of_any else all(outcomes))
+
         for item in pipelines.items(step):
             assert (ended[item] is SKIPPED) != all(conditions)
 

@@ -165,7 +165,9 @@ def tree(steps: Sequence[StepView]) -> list[str]:
 
 
 def _condition(after: After) -> str:
-    return after.step if after.on == "success" else f"{after.step} ({after.on})"
+    if after.on == "success" and not after.of_any:
+        return after.step
+    return f"{after.step} ({after.on}{f' of {after.of}' if after.of else ''})"
 
 
 def _state(elements: Sequence[StepView]) -> str:

@@ -98,11 +98,21 @@ class After(Model):
     step: StepName
     on: Literal["success", "failure", "any"] = Field(
         default="success",
+        description=("Required outcome. success applies to batch sessions only."),
+    )
+    of: Literal["any", "all"] | None = Field(
+        default=None,
         description=(
-            "Required outcome. Every element of an array must end this way. success applies to batch "
-            "sessions only."
+            "Which elements of an array must end this way: any of them, once all have ended, or all. "
+            "By default, any for failure, and all for success."
         ),
     )
+
+    @property
+    def of_any(self) -> bool:
+        """Whether one element of an array is enough."""
+        of = self.of or ("any" if self.on == "failure" else "all")
+        return of == "any" and self.on != "any"
 
 
 def _after(value: Any) -> Any:
@@ -116,7 +126,9 @@ def conditions(after: list[After], inputs: list[Input]) -> list[After]:
     """``after``, plus the success of each step named in ``inputs``."""
     if not inputs:
         return after
-    succeeding = {condition.step for condition in after if condition.on == "success"}
+    succeeding = {
+        condition.step for condition in after if condition.on == "success" and not condition.of_any
+    }
     wanted = dict.fromkeys(input_.step for input_ in inputs if input_.step not in succeeding)
     return [*after, *(After(step=step, on="success") for step in wanted)]
 

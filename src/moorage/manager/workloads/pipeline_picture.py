@@ -86,7 +86,8 @@ def _edge(
     if after.on in _DASHES:
         line["stroke-dasharray"] = _DASHES[after.on]
 
-    _child(_child(root, "path", "", line), "title", f"{after.step}: {after.on}")
+    of = f" of {after.of}" if after.of else ""
+    _child(_child(root, "path", "", line), "title", f"{after.step}: {after.on}{of}")
 
 
 def _box(

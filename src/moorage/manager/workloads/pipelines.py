@@ -12,6 +12,7 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.pipelines import (
     MAX_EDGES,
     MAX_STEPS,
+    After,
     Array,
     PipelineSpec,
     Step,
@@ -29,7 +30,8 @@ Item = tuple[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class PipelineNode:
-    """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition.
+    """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition;
+    ``any-failure:STEP`` or ``any-success:STEP`` if one element of the step's array is enough.
     ``follows``: the one among ``waits`` that is an element of the same array; waiting for it limits
     how many elements run concurrently."""
 
@@ -128,7 +130,11 @@ def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> 
     of_step: dict[str, list[int]] = {}
     nodes: list[PipelineNode] = []
     for step in steps:
-        conditions = dict.fromkeys((at, a.on) for a in step.conditions for at in of_step[a.step])
+        conditions = dict.fromkeys(
+            (at, _condition(after, len(of_step[after.step])))
+            for after in step.conditions
+            for at in of_step[after.step]
+        )
         at_once = Array.parse(step.array).at_once if step.array else None
         places: list[int] = []
         to_run: list[int] = []
@@ -148,6 +154,11 @@ def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> 
         of_step[step.name] = places
 
     return nodes
+
+
+def _condition(after: After, elements: int) -> str:
+    """The condition on each element of a step."""
+    return f"any-{after.on}:{after.step}" if after.of_any and elements > 1 else after.on
 
 
 def with_index(spec: SessionSpec, index: int | None) -> SessionSpec:

@@ -49,13 +49,24 @@ SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spe
                           AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster'))))
             ELSE 0 END AS untried_agents,
        CASE WHEN s.status = 'PENDING' AND s.dependencies > 0 THEN (
-           SELECT string_agg(format('%s ended %s, needed was %s', u.id, concat_ws(' ', u.status,
-                      nullif(u.result, 'UNDEFINED'), nullif(u.reason, '')),
-                  d.condition), '; ' ORDER BY u.id)
-           FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
-           WHERE d.session_id = s.id AND d.condition <> 'adopted'
-             AND dependency_state(d.condition, u.status, u.result)
-                 = 'failed') END AS failed_dependencies,
+           SELECT string_agg(f.problem, '; ' ORDER BY f.id)
+           FROM (
+               SELECT o.depends_on AS id,
+                      format('%s ended %s, needed was %s', o.depends_on, concat_ws(' ', o.status,
+                          nullif(o.result, 'UNDEFINED'), nullif(o.reason, '')),
+                          o.condition) AS problem
+               FROM dependency_outcomes(s.id) o
+               WHERE o.state = 'failed' AND o.condition <> 'adopted'
+                 AND o.condition NOT LIKE 'any-%'
+               UNION ALL
+               SELECT min(o.depends_on::text)::uuid,
+                      format('none of the %s elements of step %s ended with %s', count(*),
+                          substring(o.condition FROM ':(.*)$'),
+                          substring(o.condition FROM '^any-(\w+):'))
+               FROM dependency_outcomes(s.id) o
+               WHERE o.state = 'failed' AND o.condition LIKE 'any-%'
+               GROUP BY o.condition
+           ) f) END AS failed_dependencies,
        s.adopted_from, o.status AS shared_status, o.result AS shared_result,
        o.reason AS shared_reason, o.detail AS shared_detail
 FROM found s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt

@@ -17,7 +17,7 @@ SELECT (SELECT created_at FROM last) AS at, (SELECT id FROM last) AS id, ARRAY(
     WHERE EXISTS (SELECT FROM kernels k
                   WHERE k.session_id = c.id AND k.attempt = c.attempt AND k.status <> c.status)
        OR (c.status = 'PENDING' AND c.dependencies > 0 AND EXISTS (
-           SELECT FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
-           WHERE d.session_id = c.id
-             AND (c.dependency_failed IS DISTINCT FROM 'wait' OR d.condition = 'adopted')
-             AND dependency_state(d.condition, u.status, u.result) = 'failed'))) AS sessions
+           SELECT FROM dependency_outcomes(c.id) o
+           WHERE o.state = 'failed'
+             AND (c.dependency_failed IS DISTINCT FROM 'wait' OR o.condition = 'adopted')))
+) AS sessions

@@ -27,6 +27,13 @@ SELECT w.id FROM ended e, LATERAL (
       AND (w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait' OR d.condition = 'adopted')
       AND dependency_state(d.condition, u.status, u.result) = 'failed' OFFSET 0) w
 UNION
+SELECT w.id
+FROM (SELECT DISTINCT d.session_id AS id FROM ended e
+      JOIN session_dependencies d ON d.depends_on = e.session_id AND d.condition LIKE 'any-%') d
+JOIN sessions w ON w.id = d.id AND w.status = 'PENDING'
+    AND w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait'
+WHERE EXISTS (SELECT FROM dependency_outcomes(w.id) o WHERE o.state = 'failed')
+UNION
 SELECT k.session_id FROM agents a JOIN kernels k ON k.agent_id = a.id
 WHERE $1::boolean AND a.status = 'LOST' AND k.status NOT IN ('PENDING', :TERMINAL)
 UNION
