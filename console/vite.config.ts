@@ -2,8 +2,9 @@ import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
 
 // The manager serves the build from its package; `npm run dev` sends API calls to a manager on its default port.
-export default defineConfig({
-  base: "/console/",
+// A build names its files relative to each other, because a web server in front may serve them below any path.
+export default defineConfig(({ command }) => ({
+  base: command === "serve" ? "/console/" : "./",
   plugins: [react()],
   resolve: { alias: { "@": new URL("./src", import.meta.url).pathname } },
   build: {
@@ -16,4 +17,4 @@ export default defineConfig({
     chunkSizeWarningLimit: 800,
   },
   server: { proxy: { "/v1": "http://127.0.0.1:8700", "/version": "http://127.0.0.1:8700" } },
-});
+}));

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from urllib.parse import urljoin
 
 import aiohttp
 import pytest
@@ -46,7 +47,8 @@ async def test_the_wheel_serves_the_console(home: Path, tmp_path: Path) -> None:
                 page = await answer.text()
                 assert (answer.status, answer.content_type) == (200, "text/html")
 
-            files = re.findall(r'(?:src|href)="(/console/[^"]+)"', page)
+            references = re.findall(r'(?:src|href)="([^"]+)"', page)
+            files = [urljoin("/console/", reference) for reference in references]
             assert any(name.endswith(".js") for name in files)
             for name in files:
                 async with http.get(name) as answer:

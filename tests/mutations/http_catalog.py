@@ -14,6 +14,7 @@ HEADS = ("tests/unit/common/test_http_head.py",)
 DESTINATIONS = ("tests/unit/common/test_destinations.py",)
 DESCRIPTION = ("tests/unit/manager/api/test_lazy_description.py",)
 READING = "tests/store/api/test_api_reading.py"
+CONSOLE = "tests/store/api/test_console.py"
 REPLICAS = ("tests/conformance/planes/test_hostile_responses.py", "-k", "hostile_replica")
 
 
@@ -45,6 +46,27 @@ MUTATIONS = (
         """("Access-Control-Expose-Headers", _EXPOSED)) if granted else (_VARY,)""",
         """("Access-Control-Expose-Headers", _EXPOSED)) if granted else ()""",
         (READING, "-k", "allowed_origins"),
+    ),
+    Mutation(
+        "the console looks for its files at the root of the web server in front",
+        "manager/console/files.py",
+        'console = f"{to_root(request.rel_url.raw_path)}{PREFIX[1:]}/"',
+        'console = f"{PREFIX}/"',
+        (CONSOLE, "-k", "below_a_path"),
+    ),
+    Mutation(
+        "an encoded slash in a path counts as one of its levels",
+        "manager/console/files.py",
+        "to_root(request.rel_url.raw_path)",
+        "to_root(request.path)",
+        (CONSOLE, "-k", "below_a_path"),
+    ),
+    Mutation(
+        "single sign-on returns to the root of the web server in front",
+        "manager/api/identity/oidc.py",
+        'return f"{to_root(call.request.rel_url.raw_path)}console/"',
+        'return "/console/"',
+        ("tests/store/test_oidc.py", "-k", "did_not_ask"),
     ),
     Mutation(
         "pages of other origins may read the console",

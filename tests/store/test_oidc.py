@@ -192,6 +192,7 @@ async def test_answers_that_this_browser_did_not_ask_for_are_refused(api: Api) -
         True,
         False,
     )
+    assert '<a href="../../../console/">' in text, "below the path of a web server in front, too"
     status, text = await answer(f"code=c&state={attempt.state}", mine | {"Accept": "text/html"})
     assert (status, "does not answer" in text, "manager.oidc_issuer" in text) == (502, True, True)
 

@@ -1,5 +1,6 @@
 import { useSyncExternalStore } from "react";
 import { backoffMs, noteAnswer, noteSilence } from "./connection";
+import { PREFIX } from "./place";
 import type { components } from "./schema";
 
 export type Who = components["schemas"]["WhoAmI"];
@@ -56,7 +57,7 @@ export function endSession(cause: SignOutCause) {
 export async function findSession(): Promise<void> {
   for (let failures = 0; !auth.known; failures += 1) {
     try {
-      const response = await fetch("/v1/session", { cache: "no-store" });
+      const response = await fetch(`${PREFIX}/v1/session`, { cache: "no-store" });
       if (response.ok) {
         noteAnswer(response.headers.get("date"));
         beginSession((await response.json()) as Who);

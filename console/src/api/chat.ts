@@ -1,6 +1,7 @@
 import { who } from "./auth";
 import { ApiProblem, api, unwrap } from "./client";
 import { serverNow } from "./connection";
+import { CONSOLE } from "./place";
 
 export interface Message {
   role: "user" | "assistant";
@@ -9,7 +10,7 @@ export interface Message {
 
 /** The address of the OpenAI-compatible API; empty if the manager does not know it. */
 export async function chatAddress(): Promise<string> {
-  const response = await fetch("/console/settings.json", { cache: "no-store" });
+  const response = await fetch(`${CONSOLE}/settings.json`, { cache: "no-store" });
   return response.ok ? String(((await response.json()) as { openai_url?: string }).openai_url ?? "") : "";
 }
 
@@ -45,7 +46,7 @@ export async function chat(
   const key = await keyFor(model);
   const body = JSON.stringify({ model, messages, stream: true, max_tokens: 512 });
   const headers = { "Content-Type": "application/json", Authorization: `Bearer ${key}` };
-  const ask = () => fetch("/console/chat", { method: "POST", credentials: "omit", headers, body, signal });
+  const ask = () => fetch(`${CONSOLE}/chat`, { method: "POST", credentials: "omit", headers, body, signal });
   let response = await ask();
   // It takes a moment until the proxies know a new key.
   for (let tries = 0; response.status === 401 && tries < 10; tries += 1) {

@@ -1,6 +1,7 @@
 import createClient from "openapi-fetch";
 import { credentials, endSession } from "./auth";
 import { noteAnswer, noteSilence } from "./connection";
+import { MANAGER } from "./place";
 import type { components, paths } from "./schema";
 import { noteUnreadable } from "./unreadable";
 
@@ -70,7 +71,7 @@ export async function send(input: Request | string, init?: RequestInit): Promise
   return response;
 }
 
-export const api = createClient<paths>({ baseUrl: window.location.origin, fetch: send });
+export const api = createClient<paths>({ baseUrl: MANAGER, fetch: send });
 
 interface Outcome<T> {
   data?: T;

@@ -1,6 +1,7 @@
 import type { QueryClient } from "@tanstack/react-query";
 import { BACKGROUND, endSession, isSignedIn } from "./auth";
 import { backoffMs, isLive, noteAnswer, noteLive } from "./connection";
+import { PREFIX } from "./place";
 import { refreshAll } from "./queries";
 
 // One browser tab holds this lock and the stream, and informs the other tabs: over HTTP/1.1, a browser opens
@@ -101,7 +102,7 @@ async function read(
     if (last) {
       headers["Last-Event-ID"] = last;
     }
-    const response = await fetch("/v1/events", { headers, signal: abort.signal, cache: "no-store" });
+    const response = await fetch(`${PREFIX}/v1/events`, { headers, signal: abort.signal, cache: "no-store" });
     if (response.status === 401) {
       endSession("expired");
     }

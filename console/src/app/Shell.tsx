@@ -5,6 +5,7 @@ import { lazy, Suspense, useEffect } from "react";
 import { endSession, useAuth, usePlatformRole } from "@/api/auth";
 import { api } from "@/api/client";
 import { useConnection } from "@/api/connection";
+import { CONSOLE } from "@/api/place";
 import { type UnreadableRow, useUnreadable } from "@/api/unreadable";
 import { Outcomes } from "@/parts/actions";
 import { clockTime, visible } from "@/parts/format";
@@ -63,7 +64,7 @@ export function Shell() {
           <Group gap="sm" wrap="nowrap">
             <Burger opened={opened} onClick={toggle} hiddenFrom="sm" size="sm" aria-label={t("app.menu")} />
             <Link to="/" className="brand">
-              <img src="/console/icon.svg" alt="" />
+              <img src={`${CONSOLE}/icon.svg`} alt="" />
               {t("app.name")}
             </Link>
           </Group>
@@ -100,7 +101,7 @@ export function Shell() {
 type Destination = (typeof NAVIGATION | typeof ADMINISTRATION)[number];
 
 function Item({ name, to, path }: { name: Destination[0]; to: Destination[1]; path: string }) {
-  const here = path.replace(/^\/console/, "") || "/";
+  const here = (path.startsWith(CONSOLE) ? path.slice(CONSOLE.length) : path) || "/";
   const active = to === "/" ? here === "/" : here === to || here.startsWith(`${to}/`);
   return (
     <NavLink

@@ -3,6 +3,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { beginSession, type SignOutCause } from "@/api/auth";
 import { api, unwrap } from "@/api/client";
+import { CONSOLE, PREFIX } from "@/api/place";
 import { Problem } from "@/parts/States";
 import { t } from "@/texts";
 
@@ -36,7 +37,7 @@ export function SignIn({ cause }: { cause: SignOutCause }) {
       <form className="sign-in-box" onSubmit={submit}>
         <Stack gap="md">
           <div className="brand">
-            <img src="/console/icon.svg" alt="" />
+            <img src={`${CONSOLE}/icon.svg`} alt="" />
             {t("app.name")}
           </div>
           <Title order={1}>{t("signIn.title")}</Title>
@@ -82,7 +83,7 @@ export function SignIn({ cause }: { cause: SignOutCause }) {
             {t("signIn.submit")}
           </Button>
           {ways.data?.oidc ? (
-            <Button component="a" href="/v1/session/oidc" variant="default">
+            <Button component="a" href={`${PREFIX}/v1/session/oidc`} variant="default">
               {ways.data.oidc}
             </Button>
           ) : null}

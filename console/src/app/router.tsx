@@ -5,6 +5,7 @@ import {
   createRouter,
   lazyRouteComponent,
 } from "@tanstack/react-router";
+import { CONSOLE } from "@/api/place";
 import { type SessionType, STATUSES, type Status, TYPES } from "@/api/statuses";
 import { STATES, type StepState } from "@/pages/pipelines/Counts";
 import { Problem } from "@/parts/States";
@@ -193,7 +194,7 @@ const tree = root.addChildren([
 export function makeRouter(client: QueryClient) {
   return createRouter({
     routeTree: tree,
-    basepath: "/console",
+    basepath: CONSOLE,
     context: { client },
     defaultPreload: "intent",
     scrollRestoration: true,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from urllib.parse import urljoin
 
 import pytest
 import pytest_asyncio
@@ -50,12 +51,29 @@ async def test_page_has_a_fresh_nonce_and_a_strict_policy(api: Api) -> None:
 
 async def test_address_without_a_slash_leads_to_the_page(api: Api) -> None:
     status, headers, _ = await fetch(api, "/console")
-    assert (status, headers["Location"]) == (308, "/console/")
+    assert (status, urljoin("/mgr/console", headers["Location"])) == (308, "/mgr/console/")
+
+
+@pytest.mark.parametrize("page", ["", "sessions", "sessions/one", "sessions/", "users/a%2Fb"])
+async def test_page_finds_its_files_below_a_path_of_a_web_server(api: Api, page: str) -> None:
+    """A web server in front removes ``/mgr``, of which the manager learns nothing."""
+    _, _, body = await fetch(api, f"/console/{page}")
+    found = {
+        urljoin(f"/mgr/console/{page}", reference)
+        for reference in re.findall(r'(?:src|href)="([^"]+)"', body.decode())
+    }
+    assert "/mgr/console/theme.js" in found
+    assert all(name.startswith("/mgr/console/") for name in found)
+    for name in found:
+        assert (await fetch(api, name.removeprefix("/mgr")))[0] == 200, name
 
 
 async def test_files_are_cached_for_good_and_compressed(api: Api) -> None:
     _, _, page = await fetch(api, "/console/")
-    found = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page.decode())
+    found = [
+        urljoin("/console/", reference)
+        for reference in re.findall(r'(?:src|href)="([^"]+/assets/[^"]+)"', page.decode())
+    ]
     assert found
 
     for path in found:

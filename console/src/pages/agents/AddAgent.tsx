@@ -2,6 +2,7 @@ import { Button, Group, Select, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, unwrap } from "@/api/client";
+import { MANAGER } from "@/api/place";
 import { groupsQuery } from "@/api/queries";
 import { useAction } from "@/parts/actions";
 import { Dialog } from "@/parts/FormDialog";
@@ -31,9 +32,7 @@ export function AddAgent({ close }: { close: () => void }) {
         {made ? (
           <>
             <Text size="sm">{t("agents.addCommand")}</Text>
-            <Command
-              line={`echo ${made.secret} | moorage agent join ${window.location.origin}\nmoorage agent`}
-            />
+            <Command line={`echo ${made.secret} | moorage agent join ${MANAGER}\nmoorage agent`} />
           </>
         ) : (
           <Group justify="flex-end" gap="xs">

@@ -1,6 +1,7 @@
 import { Button, Group, Select, Switch } from "@mantine/core";
 import { useEffect, useRef, useState } from "react";
 import { ApiProblem, NoAnswer, type Session, send } from "@/api/client";
+import { MANAGER } from "@/api/place";
 import { visible } from "@/parts/format";
 import { Problem } from "@/parts/States";
 import { t } from "@/texts";
@@ -69,7 +70,7 @@ const address = (id: string, kernel: string, query: string) =>
   `/v1/sessions/${encodeURIComponent(id)}/logs?kernel=${encodeURIComponent(kernel)}&${query}`;
 
 async function download(session: Session, kernel: string) {
-  const response = await send(new URL(address(session.id, kernel, "tail=0"), window.location.origin).href);
+  const response = await send(`${MANAGER}${address(session.id, kernel, "tail=0")}`);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await response.blob());
   link.download = `${session.name}-${kernel}.log`;
@@ -172,7 +173,7 @@ class Reading {
   }
 
   async once(path: string, signal: AbortSignal) {
-    const response = await send(new URL(path, window.location.origin).href, { signal });
+    const response = await send(`${MANAGER}${path}`, { signal });
     if (!response.ok || !response.body) {
       throw new ApiProblem(response, await response.json().catch(() => null));
     }

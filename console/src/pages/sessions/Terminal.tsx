@@ -5,6 +5,7 @@ import { getNonce } from "get-nonce";
 import { useEffect, useRef, useState } from "react";
 import "@xterm/xterm/css/xterm.css";
 import { ApiProblem, type Session, send } from "@/api/client";
+import { MANAGER } from "@/api/place";
 import { Problem } from "@/parts/States";
 import { t } from "@/texts";
 import { kernelsOf } from "./Logs";
@@ -95,7 +96,7 @@ function useShell(box: React.RefObject<HTMLElement | null>, id: string, kernel: 
     screen.open(element);
     fit.fit();
     const path = `/v1/sessions/${encodeURIComponent(id)}/exec`;
-    const socket = new WebSocket(new URL(path, window.location.origin.replace(/^http/, "ws")), PROTOCOL);
+    const socket = new WebSocket(`${MANAGER.replace(/^http/, "ws")}${path}`, PROTOCOL);
     socket.binaryType = "arraybuffer";
     const text = new TextEncoder();
     const open = () => socket.readyState === WebSocket.OPEN;
@@ -149,6 +150,6 @@ function useShell(box: React.RefObject<HTMLElement | null>, id: string, kernel: 
 }
 
 async function why(path: string): Promise<ApiProblem> {
-  const answer = await send(new URL(path, window.location.origin).href);
+  const answer = await send(`${MANAGER}${path}`);
   return new ApiProblem(answer, await answer.json().catch(() => null));
 }

@@ -2,7 +2,8 @@
 
 Files in ``assets/`` have a hash of their content in their name, and are cached permanently. The
 page itself is generated for each response, with a nonce for the styles that its component library
-adds.
+adds. Its addresses are relative, because a web server in front may remove a prefix, such as
+``/mgr``, from the paths that a browser sees.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import mimetypes
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,12 +19,15 @@ from pathlib import Path
 from aiohttp import web
 
 from moorage.common.aio.clock import Clock
+from moorage.common.http.relative import to_root
 from moorage.common.model.errors import NotFound
 from moorage.manager.console.chat import ModelAddress, add_chat
 
 BUNDLE = Path(__file__).parent / "bundle"
 PREFIX = "/console"
 _NONCE = "__CSP_NONCE__"
+# References of the built page to its files, as if every page of the console were at its root.
+_REFERENCE = re.compile(r'( (?:href|src)=")\./')
 _FOREVER = "public, max-age=31536000, immutable"
 _COMPRESSIBLE = frozenset({"text/css", "text/javascript", "image/svg+xml", "application/json"})
 _HEADERS = {
@@ -73,8 +78,9 @@ def add_console(
 
         nonce = clock.secret(16)
         template = (await asyncio.to_thread(_read, index)).body.decode()
+        console = f"{to_root(request.rel_url.raw_path)}{PREFIX[1:]}/"
         return web.Response(
-            text=template.replace(_NONCE, nonce),
+            text=_REFERENCE.sub(rf"\g<1>{console}", template).replace(_NONCE, nonce),
             content_type="text/html",
             headers={
                 **_HEADERS,
@@ -90,7 +96,7 @@ def add_console(
         return await _answer(request, bundle, "no-cache")
 
     async def redirect(request: web.Request) -> web.StreamResponse:
-        return web.Response(status=308, headers={"Location": f"{PREFIX}/"})
+        return web.Response(status=308, headers={"Location": f"{PREFIX[1:]}/"})
 
     add_chat(app, PREFIX, models)
     app.router.add_get(PREFIX, redirect)

@@ -42,7 +42,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<style>{_STYLE}</style></head><body><main><h1>{title}</h1>"
     yield (
-        f'<p>{escape(info["description"])} <a href="/openapi.json">/openapi.json</a> contains '
+        f'<p>{escape(info["description"])} <a href="openapi.json">/openapi.json</a> contains '
         "every model.</p>"
     )
     tags: dict[str, list[str]] = {}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from pydantic import ConfigDict
 
+from moorage.common.http.relative import to_root
 from moorage.common.model.errors import MoorageError, NotFound
 from moorage.common.model.spec import Model, NoNul
 from moorage.common.views.console import SignInWays
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>Moorage: sign-in failed</title><main><h1>Sign-in failed</h1><p>{detail}</p><p>{next_step}</p>
-<p><a href="/console/">Back to the console</a></p></main></html>"""
+<p><a href="{console}">Back to the console</a></p></main></html>"""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'",
     "Cache-Control": "no-store",
@@ -94,7 +95,7 @@ async def finish_oidc(call: Call[None, CallbackQuery]) -> web.StreamResponse:
         return _failed(call, error)
     is_secure = redirect_url.startswith("https:")
     opened = console_cookie(secret, secure=is_secure, max_age_s=call.deps.console.lifetime_s)
-    return _redirect("/console/", _cookie("", secure=is_secure, max_age_s=0), opened)
+    return _redirect(_console(call), _cookie("", secure=is_secure, max_age_s=0), opened)
 
 
 async def _signed_in(call: Call[None, CallbackQuery], oidc: OidcClient, redirect_url: str) -> str:
@@ -151,6 +152,10 @@ def _origin(call: Call[Any, Any]) -> str:
     return f"{call.request.scheme}://{call.request.host}"
 
 
+def _console(call: Call[Any, Any]) -> str:
+    return f"{to_root(call.request.rel_url.raw_path)}console/"
+
+
 def _redirect(to: str, *cookies: str) -> web.Response:
     response = web.Response(status=303, headers={"Location": to, **_HEADERS})
     for cookie in cookies:
@@ -169,7 +174,11 @@ def _failed(call: Call[Any, Any], error: MoorageError) -> web.Response:
     if "text/html" not in call.request.headers.get("Accept", ""):
         raise error
 
-    text = _PAGE.format(detail=escape(error.message), next_step=escape(error.next_step or ""))
+    text = _PAGE.format(
+        detail=escape(error.message),
+        next_step=escape(error.next_step or ""),
+        console=escape(_console(call)),
+    )
     response = web.Response(
         status=error.http, text=text, content_type="text/html", headers=_HEADERS
     )
