@@ -23,6 +23,12 @@ PACKAGES = {
         "postgresql": "pg_basebackup",
     },
     "coding": {},  # from npm
+    "deploy": {
+        "caddy": "caddy",
+        "haproxy": "/usr/sbin/haproxy",
+        "nginx": "/usr/sbin/nginx",
+        "openssl": "openssl",
+    },
     "etcd": {"etcd-server": "etcd", "etcd-client": "etcdctl"},
     "monitoring": {"prometheus": "promtool"},
     "ssh": {
