@@ -69,6 +69,13 @@ MUTATIONS = (
         ("tests/store/test_oidc.py", "-k", "did_not_ask"),
     ),
     Mutation(
+        "no page may read the refusal of a head at the REST API",
+        "manager/api/app.py",
+        "    response.headers.extend(cors.unread)\n",
+        "",
+        (READING, "-k", "cannot_be_read"),
+    ),
+    Mutation(
         "pages of other origins may read the console",
         "manager/api/app.py",
         "if cors and not _is_of_console(request):",

@@ -34,6 +34,13 @@ MUTATIONS = (
         _tests("test_cors", "not_allowed"),
     ),
     Mutation(
+        "no page may read the refusal of a head",
+        "proxy/core/flow.py",
+        "self.cors: Pairs = router.cors.unread",
+        "self.cors: Pairs = ()",
+        _tests("test_cors", "cannot_be_read"),
+    ),
+    Mutation(
         "an engine refuses a page that the proxy allows",
         "proxy/core/headers.py",
         '    "origin",\n',

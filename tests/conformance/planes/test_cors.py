@@ -139,6 +139,23 @@ async def test_every_answer_grants_it(plane: MakePlane) -> None:
             assert "x-engine" not in exposed, name
 
 
+@pytest.mark.parametrize(("origins", "origin"), [((NAMED,), ""), (("*",), "*"), ((), "")])
+async def test_heads_that_cannot_be_read_have_no_origin(
+    plane: MakePlane, origins: tuple[str, ...], origin: str
+) -> None:
+    """They are answered before their headers are known, so that only ``*`` allows every page."""
+    async with serving_one(plane, answer, cors_origins=origins) as (served, _):
+        for request, status in (
+            (head(f"Origin: {NAMED}", f"X-Long: {'a' * (1 << 17)}"), 431),
+            (head(f"Origin: {NAMED}", method="GET", path=f"/{'a' * (1 << 17)}"), 414),
+            (b"GET /v1/models HTTP/1.1\r\nOrigin: %b\r\nbad\r\n\r\n" % NAMED.encode(), 400),
+        ):
+            response = await served.ask(request)
+            assert response.status == status
+            assert granted(response) == (origin, "")
+            assert varies_by_origin(response) == bool(origins)
+
+
 async def test_refusal_by_a_limit(plane: MakePlane) -> None:
     async with serving_one(plane, answer, cors_origins=("*",)) as (served, _):
         limited(served, RequestLimits(requests_per_minute=1))

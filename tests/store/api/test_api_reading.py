@@ -169,6 +169,17 @@ async def test_allowed_origins(api_database: str) -> None:
         assert (response.status, granted(response)) == (405, ("", ""))
 
 
+@pytest.mark.parametrize(("origins", "origin"), [((NAMED,), ""), (("*",), "*")])
+async def test_heads_that_cannot_be_read_have_no_origin(
+    api_database: str, origins: tuple[str, ...], origin: str
+) -> None:
+    async with serving_api(api_database, cors_origins=origins) as api:
+        headers = {"Origin": NAMED, "X-Long": "a" * (1 << 17)}
+        response, _ = await api.request("GET", "/v1/sessions", headers=headers)
+        assert (response.status, granted(response)) == (431, (origin, ""))
+        assert response.headers["Vary"] == "Origin"
+
+
 async def test_any_origin_has_no_cookies(api_database: str) -> None:
     async with serving_api(api_database, cors_origins=("*",)) as api:
         response, _ = await api.request("GET", "/v1/sessions", headers={"Origin": OTHER})

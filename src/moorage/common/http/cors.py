@@ -83,12 +83,16 @@ _VARY = ("Vary", "Origin")
 class Cors:
     """The rules of one API. ``origins``: allowed origins in lower case, such as
     ``https://chat.example.com``, or "*" for every origin; none: no page of another origin may read
-    an answer."""
+    an answer.
+
+    ``unread``: headers of the answer to a request whose head cannot be read, and whose origin is
+    therefore unknown. Only "*" allows it."""
 
     def __init__(self, origins: Iterable[str] = ()) -> None:
         named = set(origins)
         self._allows_any = ANY in named
         self._named = frozenset(named - {ANY})
+        self.unread = self.headers(ANY if self._allows_any else None)
 
     def __bool__(self) -> bool:
         """Whether any origin is allowed."""

@@ -104,7 +104,9 @@ async def serve_api(
     await runner.setup()
 
     try:
-        await GuardedSite(runner, host, port, Listener(_malformed, deps.limits, tls)).start()
+        await GuardedSite(
+            runner, host, port, Listener(partial(_unread, deps.cors), deps.limits, tls)
+        ).start()
     except OSError:
         await runner.cleanup()
         raise
@@ -117,6 +119,12 @@ async def serve_locally(
 ) -> None:
     """Also serve ``runner``'s application on ``listening``, a listening Unix socket."""
     await LocalSite(runner, listening, Listener(_malformed, limits)).start()
+
+
+def _unread(cors: Cors, status: int, detail: str) -> web.Response:
+    response = _malformed(status, detail)
+    response.headers.extend(cors.unread)
+    return response
 
 
 def _malformed(status: int, detail: str) -> web.Response:

@@ -124,7 +124,7 @@ class RequestFlow:
 
         # from its head
         self.admitted: BodyRequired | None = None
-        self.cors: Pairs = ()
+        self.cors: Pairs = router.cors.unread
         self.is_anthropic = False
         self.traceparent = ""
         self._clock_offset_s = 0.0  # the wall clock's time when ``now`` is 0, in unix seconds

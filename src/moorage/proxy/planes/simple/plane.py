@@ -16,6 +16,7 @@ from multidict import CIMultiDict
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.cors import Cors
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import (
     ConnectionLimits,
@@ -108,7 +109,9 @@ class SimplePlane:
             max_header=_MAX_HEADER,
         )
         self._limits = limits
-        self._listener = Listener(_malformed, limits, tls, {"auto_decompress": False})
+        self._listener = Listener(
+            partial(_malformed, router.cors), limits, tls, {"auto_decompress": False}
+        )
         self._guard: HeadGuard | None = None
         self._upstream = UpstreamClient(settings, timeouts, self._connector)
         self._table_watch = TableWatch(clock, timeouts.table_update_s)
@@ -469,8 +472,11 @@ def _lost(context: RequestContext, flow: RequestFlow, now: float) -> Break:
     return flow.upstream_lost(Failure.INTERRUPTED, context.tail, now)
 
 
-def _malformed(status: int, detail: str) -> web.Response:
-    return _json_response(status, error_response.malformed_http(status, detail).body(), None)
+def _malformed(cors: Cors, status: int, detail: str) -> web.Response:
+    body = error_response.malformed_http(status, detail).body()
+    response = _json_response(status, body, None)
+    response.headers.extend(cors.unread)
+    return response
 
 
 def _json_response(status: int, body: bytes, request_id: str | None) -> web.Response:
