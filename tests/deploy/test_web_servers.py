@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
@@ -16,59 +15,13 @@ import aiohttp
 import pytest
 
 from moorage.common.aio.clock import SystemClock
-from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
-from tests.e2e.harness import Platform, until
 from tests.unit.proxy.test_asserted_headers import ASSERTED
 
-from .web_servers import APPS, MANAGER, MODELS, PORTAL, SERVERS, Place, WebServer, missing
+from .behind import Behind
+from .web_servers import MANAGER, MODELS, PORTAL, SERVERS, Place, WebServer, missing
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(120)]
-PROGRAM = [sys.executable, str(Path(__file__).with_name("served_program.py"))]
 MIB = 1 << 20
-
-
-class Behind:
-    """A platform with an endpoint and an app, which web servers forward to."""
-
-    def __init__(self, home: Path) -> None:
-        self.platform = Platform(home)
-        self.platform.env |= {
-            "MOORAGE_MANAGER__ALLOWED_HOSTS": f'["{PORTAL}"]',
-            "MOORAGE_PROXY__ALLOWED_HOSTS": f'["{MODELS}"]',
-            "MOORAGE_PROXY__APPS_DOMAIN": APPS,
-        }
-        self.platform.start("up")
-        self.session_id = ""
-        self.token = ""
-
-    async def furnish(self) -> None:
-        await self.platform.wait_until_ready()
-        async with self.platform.client() as client:
-            engine = EndpointSpec(
-                name="tiny",
-                engine="custom",
-                command=[*PROGRAM, "{port}"],
-                probe=Probe(path="/health"),
-                resources={"cpu": "0.1", "mem": "64MiB"},
-            )
-            await client.endpoints.create(engine)
-            app = SessionSpec(
-                name="app",
-                command=[*PROGRAM, "{port:web}"],
-                ports=[{"name": "web"}],
-                resources={"cpu": 0.1},
-            )
-            self.session_id = (await client.sessions.create(app)).id
-
-            async def ready() -> bool:
-                return (await client.endpoints.get("tiny")).ready == 1
-
-            await until("the endpoint is ready", ready)
-            self.token = (await client.access_tokens.create("app", "web")).access_token
-
-    @property
-    def app(self) -> str:
-        return f"web--{self.session_id}.{APPS}"
 
 
 @pytest.fixture(scope="module")
@@ -96,31 +49,10 @@ def server(
     manager, proxy = (url.split("/")[2] for url in (platform.url, platform.openai_url))
     running = WebServer(name, Place(tmp_path_factory.mktemp(name), manager, proxy))
     try:
-        asyncio.run(answers(running, behind))
+        asyncio.run(behind.answer(running))
         yield running
     finally:
         running.close()
-
-
-async def answers(server: WebServer, behind: Behind) -> None:
-    async def all_answer() -> bool:
-        async with server.session() as http:
-            for url in (
-                server.url(MODELS, "/health"),
-                server.url(MANAGER, "/readyz"),
-                server.url(PORTAL, "/mgr/readyz"),
-                server.url(behind.app, f"/health?access_token={behind.token}"),
-            ):
-                async with http.get(url) as answer:
-                    if answer.status != 200:
-                        return False
-
-        return True
-
-    try:
-        await until(f"{server.name} and everything behind it answer", all_answer, 30)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{server.log.read_text()}") from None
 
 
 async def test_each_token_arrives_at_once(behind: Behind, server: WebServer) -> None:
