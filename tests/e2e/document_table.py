@@ -130,6 +130,9 @@ moorage groups create a100
             "moorage endpoints set qwen adapters": "vLLM: tests/vllm/test_adapters.py",
         },
     ),
+    "docs/inference.md": Page(
+        absent={"moorage endpoints set painter": "a program of the reader"},
+    ),
     "docs/high-availability.md": Page(
         absent={
             "moorage agents forget node-7": MACHINES,

@@ -10,6 +10,7 @@ HOMES = "tests/unit/proxy/test_response_homes.py"
 STORED = ("tests/unit/proxy/test_stored_response.py",)
 MEMO = ("tests/unit/proxy/test_head_memo.py",)
 NAMES = ("tests/unit/proxy/test_model_names.py",)
+NATIVE = ("tests/unit/proxy/test_native_apis.py",)
 BODIES = ("tests/unit/proxy/test_body_memory.py",)
 PLAYBOOKS = ("tests/unit/proxy/test_flow.py",)
 
@@ -19,6 +20,55 @@ def _tests(file: str, words: str) -> tuple[str, ...]:
 
 
 MUTATIONS = (
+    Mutation(
+        "an endpoint opens administrative paths of its engine",
+        "common/model/engine_features.py",
+        "if word in _ADMINISTRATIVE)",
+        "if word == _ADMINISTRATIVE)",
+        ("tests/unit/common/test_spec_routing.py",),
+    ),
+    Mutation(
+        "a path that one endpoint lists reaches every model",
+        "proxy/core/admission.py",
+        "is_in_list = head.path in route.apis",
+        "is_in_list = True",
+        NATIVE,
+    ),
+    Mutation(
+        "a path stays known without an endpoint that lists it",
+        "proxy/core/routes.py",
+        "self.apis[path] -= 1",
+        "self.apis[path] -= 0",
+        NATIVE,
+    ),
+    Mutation(
+        "the model in the body counts more than Azure's deployment",
+        "proxy/core/admission.py",
+        "name = head.model or given",
+        "name = given or head.model",
+        NATIVE,
+    ),
+    Mutation(
+        "a model claims APIs that its arguments leave out",
+        "proxy/core/apis.py",
+        " and api.feature not in lacked",
+        "",
+        NATIVE,
+    ),
+    Mutation(
+        "answers of llama.cpp's own APIs count by their events",
+        "proxy/core/token_meter.py",
+        " or _last_usage(tail, _TIMINGS)",
+        "",
+        ("tests/unit/proxy/test_token_meter.py",),
+    ),
+    Mutation(
+        "a generated answer without a report counts no tokens",
+        "proxy/core/limits/reservation.py",
+        "TokenMeter(is_stream=is_stream, generates=self._generates)",
+        "TokenMeter(is_stream=is_stream)",
+        ("tests/unit/proxy/test_limit_reservation.py", "-k", "by_its_size"),
+    ),
     Mutation(
         "names in escapes are read without a pause",
         "proxy/core/admission.py",
@@ -92,8 +142,8 @@ MUTATIONS = (
     Mutation(
         "an engine gets the alias",
         "proxy/core/admission.py",
-        "if is_default or permit.name != name:",
-        "if is_default:",
+        "if permit.name != given:",
+        "if given is None:",
         NAMES,
     ),
     Mutation(

@@ -32,6 +32,7 @@ TARGETS = st.builds(
     adapters=st.lists(TEXT, max_size=3).map(tuple),
     canary=st.booleans(),
     peer_id=TEXT,
+    lacks=st.lists(TEXT, max_size=3).map(tuple),
 )
 FALLBACKS = st.builds(m.RouteFallback, model=TEXT, provider=st.none() | TARGETS)
 LIMITS = st.builds(
@@ -59,6 +60,7 @@ ROUTES = st.builds(
     max_load=st.floats(0, 1e9),
     canary=st.integers(0, 99),
     adapters=st.lists(TEXT, max_size=3).map(tuple),
+    apis=st.lists(TEXT, max_size=3).map(tuple),
     suspended_until=st.integers(0, 2**40),
 )
 KEYS = st.builds(

@@ -9,13 +9,16 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 from proxy_harness import ENGINE_KEY, Client, routes, serving, target, until
 
+from moorage.common.link.messages import ModelRoute
+from moorage.common.model.engine_features import lacked_by
 from moorage.demo.model import write_tiny_gguf
-from moorage.proxy.core.apis import APIS
+from moorage.proxy.core.apis import APIS, apis_of
 
 SERVER = """
 import sys, time, xllamacpp
@@ -138,11 +141,19 @@ async def test_llamacpp_has_the_apis_that_the_proxy_knows_of(tmp_path):
         headers = {"Authorization": f"Bearer {ENGINE_KEY}"}
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=headers) as http:
             missing = set()
+            refused = set()
             for path in APIS:
                 async with http.post(
                     path, json=body | {"max_tokens": 1, "max_output_tokens": 1}
                 ) as answer:
                     if "File Not Found" in await answer.text():
                         missing.add(path)
+                    elif answer.status == 501:
+                        refused.add(path)
 
         assert missing == {path for path, api in APIS.items() if "llamacpp" not in api.engines}
+        started = replace(target("k", port), engine="llamacpp", lacks=lacked_by("llamacpp", ()))
+        listed = apis_of(ModelRoute("tiny", 1, (started,)))
+        # Only the model's vocabulary shows whether it can fill in.
+        assert refused & set(listed or ()) == {"/infill"}
+        assert set(listed or ()) - {"/infill"} == APIS.keys() - missing - refused

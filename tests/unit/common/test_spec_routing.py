@@ -23,6 +23,48 @@ def test_the_keys_of_providers_are_secrets_of_the_endpoint() -> None:
     assert "routing" not in made.template()
 
 
+def custom(*apis: str) -> EndpointSpec:
+    fields = {
+        "name": "m",
+        "engine": "custom",
+        "command": ["serve"],
+        "probe": {"path": "/health"},
+        "routing": {"apis": apis},
+    }
+    return EndpointSpec.model_validate(fields)
+
+
+def test_a_custom_endpoint_lists_its_paths() -> None:
+    assert custom("/v1/images/generations", "/generate").routing.apis[1] == "/generate"
+    with pytest.raises(ValidationError, match=r"`routing.apis` requires engine 'custom'"):
+        spec(apis=["/generate"])
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("generate", "each after a slash"),
+        ("/", "each after a slash"),
+        ("/a/../b", "each after a slash"),
+        ("/a//b", "each after a slash"),
+        ("/a%2e", "each after a slash"),
+        ("/a?b=1", "each after a slash"),
+        (f"/{'a' * 256}", "each after a slash"),
+        ("/v1/models", "answers it itself"),
+        ("/v1/responses/x", "answers it itself"),
+        ("/p/a/v1/x", "answers it itself"),
+        ("/openai/x", "answers it itself"),
+        ("/health", "answers it itself"),
+        ("/v1/load_lora_adapter", "administrative path"),
+        ("/slots/0", "administrative path"),
+        ("/sleep", "administrative path"),
+    ],
+)
+def test_paths_that_no_endpoint_lists(path: str, problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        custom("/generate", path)
+
+
 @pytest.mark.parametrize(
     ("fallback", "problem"),
     [

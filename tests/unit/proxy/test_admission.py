@@ -97,7 +97,7 @@ def test_forwarded_paths_require_the_body(path):
         ({"path": "//v1//embeddings"}, 404, "unknown_url", "mean /v1/embeddings?"),
         ({"path": "/v1/tokenize"}, 404, "unknown_url", "mean /tokenize?"),
         ({"path": "/p/a/embeddings"}, 404, "unknown_url", "mean /p/a/v1/embeddings?"),
-        ({"path": "/v1/images/generations"}, 404, "unknown_url", "`capabilities`"),
+        ({"path": "/v1/files"}, 404, "unknown_url", "`capabilities`"),
         ({"path": "/v1/modelsx", "method": "GET"}, 404, "unknown_url", ""),
         ({"method": "GET"}, 405, "method_not_allowed", "Allowed: POST"),
         (

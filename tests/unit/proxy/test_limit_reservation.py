@@ -271,3 +271,14 @@ def test_metrics_have_tokens_and_the_first_tokens_of_streams():
         'time_to_first_token_seconds_count{model="m"} 1.0',
     ):
         assert f"moorage_proxy_{series}" in shown
+
+
+def test_a_generated_answer_without_a_report_counts_by_its_size():
+    limits = limiter(usage := UsageBook())
+    running = held(limits.reserve(ask(), 0.0))
+    observer = running.observe(200, JSON)
+    assert observer is not None
+    observer(b"x" * 400)
+    running.settle(200, 1.0)
+    [amounts] = usage.take().values()
+    assert amounts.tokens_out == 100

@@ -24,6 +24,22 @@ def read(*chunks: bytes, is_stream: bool = False) -> Tokens | None:
     return meter.read()
 
 
+def test_answers_of_llamacpps_own_apis() -> None:
+    timings = {"cache_n": 4, "prompt_n": 3, "predicted_n": 5, "predicted_ms": 1.5}
+    answer = {"content": "x", "tokens_predicted": 5, "timings": timings}
+    assert read(json.dumps(answer).encode()) == Tokens(7, 5, 4)
+    assert read(*sse({"content": "x"}, answer), is_stream=True) == Tokens(7, 5, 4)
+    assert read(json.dumps(answer | {"usage": CHAT}).encode()) == Tokens(7, 5)
+
+
+def test_a_generated_answer_that_reports_nothing_counts_by_its_size() -> None:
+    for generates, expected in ((True, 25), (False, 0)):
+        meter = TokenMeter(is_stream=False, generates=generates)
+        meter.feed(b"x" * 60)
+        meter.feed(b"x" * 40)
+        assert meter.estimate(3) == Tokens(3, expected)
+
+
 def sse(*events: dict[str, Any]) -> list[bytes]:
     return [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events] + [
         b"data: [DONE]\n\n"
@@ -43,6 +59,7 @@ def sse(*events: dict[str, Any]) -> list[bytes]:
         ({"input_tokens": 7, "output_tokens": 5, "cache_read_input_tokens": 3}, Tokens(7, 5, 3)),
         ({"prompt_tokens": -1, "completion_tokens": "9"}, None),
         ({"prompt_tokens": 1 << 80}, Tokens(1 << 40)),
+        ({"tokens": {"input_tokens": 7, "output_tokens": 5}, "billed_units": {}}, Tokens(7, 5)),
         (None, None),
         ({}, None),
     ],

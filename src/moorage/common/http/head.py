@@ -18,6 +18,7 @@ _VERSIONS = frozenset({(1, 0), (1, 1)})
 # Headers that may occur at most once, because programs differ in which of several values they use.
 _SINGLE = frozenset(
     {
+        b"api-key",
         b"authorization",
         b"content-encoding",
         b"content-length",

@@ -268,6 +268,7 @@ class Target:
     prefix: str = ""
     adapters: tuple[str, ...] = ()  # models that it serves as adapters
     canary: bool = False  # belongs to a revision that receives a share of the requests
+    lacks: tuple[str, ...] = ()  # features that its arguments leave out (``engine_features``)
     peer_id: str = ""
 
 
@@ -324,6 +325,8 @@ class ModelRoute:
     max_load: float = 0.0
     adapters: tuple[str, ...] = ()  # models that the endpoint serves as adapters
     canary: int = 0  # percentage of requests that go to the canary; 0 if there is none
+    # all POST paths that its engine answers; none if not stated
+    apis: tuple[str, ...] = ()
     # Unix seconds until which an exhausted budget of its payer stops it; 0 if none does
     suspended_until: int = 0
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from moorage.common.model.base import Model, Name, Seconds
+from moorage.common.model.engine_features import path_problem
 from moorage.common.model.errors import MoorageError
 
 IDLE_TIMEOUT_S = 600.0
@@ -149,6 +150,21 @@ class Routing(Model):
             "Affinity: a replica gets at most this multiple of its share of the requests in flight."
         ),
     )
+    apis: Annotated[list[str], Field(max_length=32)] = Field(
+        default=[],
+        description=(
+            "All POST paths that the engine answers, such as /v1/images/generations. Without "
+            "this list, a custom engine gets requests for every API that the proxies know. "
+            "custom only."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _check_apis(self) -> Self:
+        for path in self.apis:
+            if problem := path_problem(path):
+                raise ValueError(f"`apis` has {path!r}: {problem}")
+        return self
 
 
 class ModelLimits(Model):

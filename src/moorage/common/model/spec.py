@@ -504,6 +504,9 @@ class EndpointSpec(Workload):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"`adapters` has two entries with the name {twice[0]!r}")
 
+        if self.routing.apis and self.engine != "custom":
+            raise ValueError(f"`routing.apis` requires engine 'custom', not {self.engine!r}")
+
         if any(
             fallback.url is None and fallback.model == self.name
             for fallback in self.routing.fallbacks

@@ -11,6 +11,7 @@ from yarl import URL
 
 from moorage.common.link.messages import AppRoute, ModelRoute, RequestLimits, RouteFallback, Target
 from moorage.common.model.adapters import adapter_model, adapters_in
+from moorage.common.model.engine_features import lacked_by
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.newer_values import known_part
 from moorage.common.model.serving import Routing
@@ -55,6 +56,7 @@ def to_model_routes(
                     adapters=adapters_in(row["args"] or ()),
                     canary=row["is_canary"],
                     peer_id=row["peer_id"],
+                    lacks=lacked_by(row["engine"], row["args"] or ()),
                 )
             )
 
@@ -123,6 +125,7 @@ def _routing(
         "fallback_after_s": routing.fallback_after_s,
         "prefix_affinity": routing.affinity == "prefix",
         "max_load": routing.max_load,
+        "apis": tuple(routing.apis),
     }
 
 

@@ -17,14 +17,15 @@ from moorage.common.model.kernel import ENGINES as _ENGINES
 from moorage.proxy.core import error_response
 from moorage.proxy.core.affinity import SESSION
 from moorage.proxy.core.apis import (
-    APIS,
     MODELS,
     REALTIME,
     RESPONSES,
     engines_of,
+    is_form,
     methods_of,
     similar_path,
     speaks_anthropic,
+    split_azure,
     split_project,
     stored_id,
 )
@@ -240,8 +241,12 @@ def admit_head(
     """
     whole = path
     project, path = split_project(path)
-    allowed = methods_of(path)
+    model, path = split_azure(path)
+    allowed = methods_of(path, () if table is None else table.apis)
     if not allowed:
+        if table is None and method == "POST":
+            return error_response.no_table()  # an endpoint may list the path
+
         meant = similar_path(path)
         prefix = whole.removesuffix(path)
         return error_response.unknown_url(method, whole, f"{prefix}{meant}" if meant else "")
@@ -278,17 +283,17 @@ def admit_head(
         return error
 
     wants_progress = headers.get("X-Moorage-Progress") == "1"
-    api = APIS.get(path)
-    content_type = headers.get("Content-Type", "") if api is not None and api.in_form else ""
+    content_type = headers.get("Content-Type", "")
     return BodyRequired(
         path,
         key,
         project=project,
         wants_progress=wants_progress,
-        content_type=content_type,
+        content_type=content_type if is_form(path, content_type) else "",
         method=method,
         response_id=stored_id(path),
         is_anthropic=is_anthropic,
+        model=model,
         session=headers.get(SESSION, "")[:256],
     )
 
@@ -325,10 +330,10 @@ def large_body(head: BodyRequired, body: bytes) -> LargeReader | None:
     """A reader for a large body; None if the body can be read at once or is not read at all."""
     if len(body) <= WHOLE_BYTES and body.count(b"\\u00") <= WHOLE_ESCAPES:
         return None
-    api = APIS.get(head.path)
-    if head.model or api is None:
+    if head.upgrades or head.response_id:
         return None
-    return LargeForm(body, head.content_type) if api.in_form else LargeBody(body)
+    is_in_form = is_form(head.path, head.content_type)
+    return LargeForm(body, head.content_type) if is_in_form else LargeBody(body)
 
 
 def admit_body(
@@ -354,7 +359,8 @@ def admit_body(
     if isinstance(document, ErrorResponse):
         return document
 
-    name = document.get("model")
+    given = document.get("model")
+    name = head.model or given
     is_default = name is None and names.default != ""
     if is_default:
         name = names.default
@@ -371,7 +377,7 @@ def admit_body(
 
     span = None if large is None else large.model_span
     forward = Forward(permit, head.path, document, body=more, model_span=span)
-    if is_default or permit.name != name:
+    if permit.name != given:
         changed = _renamed(head, body, document, forward)
         if changed is None:
             return error_response.model_not_settable()
@@ -389,7 +395,7 @@ def _read(
         return {"model": head.model}
     if large is not None:
         return large.document(names_another=head.path == RESPONSES)
-    if APIS[head.path].in_form:
+    if is_form(head.path, head.content_type):
         return read_form(body, head.content_type)
     return some_members(body) if IS_COMPILED and head.path != RESPONSES else None
 
@@ -428,6 +434,12 @@ def _permit(
 def missing_in_engine(head: BodyRequired, route: ModelRoute) -> ErrorResponse | None:
     """The error if the model's engine is known to lack the API, otherwise None."""
     engine = route.targets[0].engine if route.targets else ""
+    is_listed = bool(route.apis) and head.method == "POST" and not head.response_id
+    if is_listed or not methods_of(head.path):
+        is_in_list = head.path in route.apis
+        named = f"POST {head.path}"
+        return None if is_in_list else error_response.not_in_engine(named, route.name, engine)
+
     if engine not in ENGINES or engine in engines_of(head.method, head.path):
         return None
     path = head.path.replace(head.response_id, "ID") if head.response_id else head.path
@@ -539,11 +551,12 @@ def _not_found(name: str, table: IndexedTable, caller: RequestCaller) -> ErrorRe
 def _find_key(
     headers: Mapping[str, str], table: IndexedTable, unix_now: float
 ) -> KeyGrant | ErrorResponse:
-    """The key in Authorization, in X-Api-Key (Anthropic's clients), or among a WebSocket's
-    protocols (OpenAI's clients in a browser)."""
+    """The key in Authorization, in X-Api-Key (Anthropic's clients), in Api-Key (Azure's), or among
+    a WebSocket's protocols (OpenAI's clients in a browser)."""
     secret = (
         bearer_key(headers)
         or headers.get("X-Api-Key", "").strip()
+        or headers.get("Api-Key", "").strip()
         or key_in_protocols(headers.get("Sec-WebSocket-Protocol", ""))
     )
     if not secret:

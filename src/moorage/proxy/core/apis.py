@@ -1,11 +1,18 @@
-"""APIs that the proxy passes through, and the engines that support them. Pure."""
+"""APIs that the proxy passes through, and the engines that support them. Pure.
+
+An API that is not listed here is refused, because engines also have paths that change the engine
+for everybody (adapters, caches, sleep). Endpoints of custom engines list further paths themselves
+(``ModelRoute.apis``).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from moorage.common.link.messages import ModelRoute
+from moorage.common.model.engine_features import ALWAYS, EMBED, GENERATE, RERANK, TRANSCRIBE
 from moorage.proxy.core.headers import bearer_key
 from moorage.proxy.core.health import HEALTH
 
@@ -17,6 +24,9 @@ PROJECTS = "/p/"
 MODELS = "/v1/models"
 RESPONSES = "/v1/responses"
 REALTIME = "/v1/realtime"
+# Azure's addresses begin so. Most of them name the model, as a deployment.
+_AZURE = "/openai/"
+_DEPLOYMENTS = "deployments/"
 # Paths after a stored response's id, with their methods and the engines that support them.
 _STORED: Mapping[str, Mapping[str, frozenset[str]]] = {
     "": {"GET": _VLLM, "DELETE": _OWN},
@@ -27,43 +37,62 @@ _STORED_PATH = re.compile(
     rf"{RESPONSES}/([A-Za-z0-9][A-Za-z0-9_.-]{{0,127}})(/cancel|/input_items|)"
 )
 _SLASHES = re.compile("/{2,}")
+MULTIPART = "multipart/form-data"
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
     """An API for POST requests to one path. ``engines``: the engines that support it, in addition
     to ``custom``, which can support any. ``in_form``: the model is a field of a form, not of a JSON
-    object."""
+    object. ``feature``: what an engine must have been started for (``Target.lacks``)."""
 
     path: str
     engines: frozenset[str] = _ALL
     in_form: bool = False
+    feature: str = GENERATE
 
 
 APIS = {
     api.path: api
     for api in (
         Api("/v1/chat/completions"),
+        Api("/v1/chat/completions/batch", _VLLM),
         Api("/v1/chat/completions/input_tokens", _LLAMACPP),
+        Api("/v1/chat/completions/render", _VLLM),
         Api("/v1/completions"),
-        Api("/v1/embeddings"),
+        Api("/v1/completions/render", _VLLM),
+        Api("/v1/embeddings", feature=EMBED),
         Api("/v1/responses"),
         Api("/v1/responses/input_tokens", _LLAMACPP),
         Api("/v1/messages"),
         Api("/v1/messages/count_tokens"),
-        Api("/v1/audio/transcriptions", in_form=True),
-        Api("/v1/audio/translations", _VLLM, in_form=True),
+        Api("/v1/audio/transcriptions", in_form=True, feature=TRANSCRIBE),
+        Api("/v1/audio/translations", _VLLM, in_form=True, feature=TRANSCRIBE),
         Api("/v1/audio/speech", _OWN),
-        Api("/v1/rerank"),
-        Api("/rerank"),
-        Api("/v2/rerank", _VLLM),
-        Api("/v1/reranking", _LLAMACPP),
-        Api("/v1/score", _VLLM),
-        Api("/score", _VLLM),
-        Api("/pooling", _VLLM),
-        Api("/classify", _VLLM),
-        Api("/tokenize"),
-        Api("/detokenize"),
+        Api("/v1/images/generations", _OWN),
+        Api("/v1/images/edits", _OWN, in_form=True),
+        Api("/v1/images/variations", _OWN, in_form=True),
+        Api("/v1/moderations", _OWN),
+        Api("/v1/rerank", feature=RERANK),
+        Api("/rerank", feature=RERANK),
+        Api("/v2/rerank", _VLLM, feature=RERANK),
+        Api("/v1/reranking", _LLAMACPP, feature=RERANK),
+        Api("/reranking", _LLAMACPP, feature=RERANK),
+        Api("/v1/score", _VLLM, feature=RERANK),
+        Api("/score", _VLLM, feature=RERANK),
+        Api("/pooling", _VLLM, feature=EMBED),
+        Api("/classify", _VLLM, feature=EMBED),
+        Api("/v2/embed", _VLLM, feature=EMBED),
+        Api("/embedding", _LLAMACPP, feature=EMBED),
+        Api("/tokenize", feature=ALWAYS),
+        Api("/detokenize", feature=ALWAYS),
+        # Other names and native forms of generation.
+        Api("/completion", _LLAMACPP),
+        Api("/infill", _LLAMACPP),
+        Api("/apply-template", _LLAMACPP),
+        Api("/cohere/v2/chat", _VLLM),
+        Api("/generative_scoring", _VLLM),
+        Api("/inference/v1/generate", _VLLM),
     )
 }
 
@@ -76,9 +105,29 @@ def split_project(path: str) -> tuple[str, str]:
     return (project, f"/{rest}") if project and slash else ("", path)
 
 
-def methods_of(path: str) -> Sequence[str]:
-    """The methods of a path; empty if the path does not exist."""
-    if path in APIS:
+def split_azure(path: str) -> tuple[str, str]:
+    """The model that an address of Azure's clients names as its deployment, empty for others, and
+    the path of the same API below /v1. Other paths stay as they are."""
+    if not path.startswith(_AZURE):
+        return "", path
+
+    rest = path.removeprefix(_AZURE)
+    if rest.startswith(_DEPLOYMENTS):
+        named = rest.removeprefix(_DEPLOYMENTS)
+        for api in APIS:
+            model = named.removesuffix(api.removeprefix("/v1"))
+            if api.startswith("/v1/") and named != model != "":
+                return model, api
+        return "", path
+
+    same = f"/v1/{rest.removeprefix('v1/')}"
+    return "", same if same != REALTIME and methods_of(same) else path
+
+
+def methods_of(path: str, declared: Container[str] = ()) -> Sequence[str]:
+    """The methods of a path; empty if the path does not exist. ``declared``: the paths that
+    endpoints list themselves."""
+    if path in APIS or path in declared:
         return ("POST",)
     if path == MODELS or (path.startswith(f"{MODELS}/") and path != f"{MODELS}/"):
         return ("GET", "HEAD")
@@ -117,11 +166,29 @@ def engines_of(method: str, path: str) -> frozenset[str]:
     return _STORED[stored[2]][method] if stored is not None else _OWN
 
 
-def apis_of(engine: str) -> list[str] | None:
-    """Paths of an engine's APIs; None if unknown."""
+def apis_of(route: ModelRoute) -> list[str] | None:
+    """Paths of the APIs that all replicas of a model answer, as far as their arguments show; None
+    if unknown."""
+    if route.apis:
+        return sorted(route.apis)
+    engine = route.targets[0].engine if route.targets else ""
     if engine not in _ALL:
         return None
-    return [path for path in (*APIS, REALTIME) if engine in engines_of("POST", path)]
+
+    lacked = {feature for target in route.targets for feature in target.lacks}
+    found = [
+        path for path, api in APIS.items() if engine in api.engines and api.feature not in lacked
+    ]
+    is_realtime = engine in engines_of("GET", REALTIME) and TRANSCRIBE not in lacked
+    return [*found, REALTIME] if is_realtime else found
+
+
+def is_form(path: str, content_type: str) -> bool:
+    """Whether a body is read as a form. Of paths that endpoints list themselves, the type of the
+    body decides."""
+    if (api := APIS.get(path)) is not None:
+        return api.in_form
+    return content_type.lstrip().lower().startswith(MULTIPART)
 
 
 def is_realtime(path: str) -> bool:

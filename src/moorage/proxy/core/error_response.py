@@ -214,7 +214,10 @@ def malformed_form(detail: str) -> ErrorResponse:
 
 
 def not_in_engine(path: str, name: str, engine: str) -> ErrorResponse:
-    message = f"The model {name!r} is served by {engine}, which has no {path}."
+    """``engine``: empty if unknown."""
+    served = f"is served by {engine}, which" if engine else "is not served now, and its endpoint"
+    hint = " `routing.apis` of its endpoint lists its paths." if engine in ("", "custom") else ""
+    message = f"The model {name!r} {served} has no {path}.{hint}"
     return ErrorResponse(404, INVALID, "unknown_url", message)
 
 

@@ -38,16 +38,17 @@ def show_model(name: str, route: ModelRoute, is_anthropic: bool) -> bytes:
 
 
 def _openai(name: str, route: ModelRoute) -> dict[str, object]:
-    """A model in OpenAI's format. ``capabilities``: paths of its engine's APIs; null if unknown,
-    because nothing serves it or its engine is custom. ``max_model_len``: null if unknown.
-    ``parent``: the model of an adapter, as in vLLM. ``alias_of``: the model of an alias."""
+    """A model in OpenAI's format. ``capabilities``: paths of the APIs that it answers; null if
+    unknown, because nothing serves it, or its engine is custom and its endpoint lists none.
+    ``max_model_len``: null if unknown. ``parent``: the model of an adapter, as in vLLM.
+    ``alias_of``: the model of an alias."""
     shown = {
         "id": name,
         "object": "model",
         "created": route.created,
         "owned_by": "moorage",
         "max_model_len": route.max_model_len or None,
-        "capabilities": apis_of(route.targets[0].engine) if route.targets else None,
+        "capabilities": apis_of(route),
     }
 
     if route.endpoint != route.name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -40,7 +41,8 @@ class AdapterRoute(ModelRoute):
 class IndexedTable:
     """One generation of the route table, indexed by model name, key digest, kernel, session and
     app, and project. ``kernels``: each kernel's model. ``adapters``: models derived from those in
-    the table. ``version``: a new object after each change, even within a generation.
+    the table. ``apis``: the paths that endpoints list themselves, with the number of these
+    endpoints. ``version``: a new object after each change, even within a generation.
 
     ``revoked_agents``: peer ids. Replicas on these agents are left out even if routes contain them,
     because routes and credentials arrive separately.
@@ -51,6 +53,7 @@ class IndexedTable:
         "_projects",
         "access_tokens",
         "adapters",
+        "apis",
         "apps",
         "draining",
         "generation",
@@ -63,6 +66,7 @@ class IndexedTable:
     def __init__(self, source: RouteTable) -> None:
         self.models: dict[str, ModelRoute] = {}
         self.adapters: dict[str, AdapterRoute] = {}
+        self.apis: Counter[str] = Counter()
         self.kernels: dict[KernelId, str] = {}
         self.draining: set[KernelId] = set()
         self._keys: dict[str, KeyGrant] = {}
@@ -116,6 +120,11 @@ class IndexedTable:
                 for adapter in before.adapters:
                     self.adapters.pop(adapter, None)
 
+                for path in before.apis:
+                    self.apis[path] -= 1
+                    if not self.apis[path]:
+                        del self.apis[path]
+
         for name in removed:
             self.models.pop(name, None)
 
@@ -126,6 +135,7 @@ class IndexedTable:
                 )
 
             self.models[route.name] = route
+            self.apis.update(route.apis)
             for name in route.adapters:
                 self.adapters[name] = _adapter(route, name)
 

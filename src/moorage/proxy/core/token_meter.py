@@ -1,8 +1,8 @@
 """Token meter: finds the tokens used by a request in the bytes of its answer. Pure.
 
-Engines report them in an object ``usage`` near the end of an answer or event stream. Only that
-object is parsed. Quotation marks in a JSON string are escaped, so a model's output cannot imitate
-it.
+Engines report them in an object ``usage`` near the end of an answer or event stream, and
+llama.cpp's own APIs in one named ``timings``. Only that object is parsed. Quotation marks in a JSON
+string are escaped, so a model's output cannot imitate it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from moorage.proxy.core.member_scan import IS_COMPILED, read_member
 # Approximate bytes of a prompt per token. The answer corrects this estimate.
 BYTES_PER_TOKEN: Final = 4
 _NAME: Final = b'"usage"'
+_TIMINGS: Final = b'"timings"'
 _BEGINS = re.compile(rb"\s*:\s*\{")
 # Objects with that name that are examined, last first, because the last is usually the right one.
 _MOST: Final = 16
@@ -31,6 +32,10 @@ COUNTS: Final = {
         "completion_tokens",
         "output_tokens",
         "cache_read_input_tokens",
+        "cache_n",
+        "predicted_n",
+        "prompt_n",
+        "tokens",
         *_DETAILS,
     )
 }
@@ -79,12 +84,15 @@ class Tokens:
 
 class TokenMeter:
     """The meter for one answer. Pass each chunk of the body to ``feed``, which returns it; this
-    costs less than a microsecond."""
+    costs less than a microsecond. ``generates``: an answer that is not a stream and reports nothing
+    consists of generated tokens."""
 
-    __slots__ = ("_chunks", "_events", "_first", "_head", "_is_stream")
+    __slots__ = ("_chunks", "_events", "_first", "_generates", "_head", "_is_stream", "_size")
 
-    def __init__(self, *, is_stream: bool) -> None:
+    def __init__(self, *, is_stream: bool, generates: bool = False) -> None:
         self._is_stream = is_stream
+        self._generates = generates
+        self._size = 0
         self._head = b""
         self._events = 0
         # the last chunks; most answers have only one
@@ -100,6 +108,7 @@ class TokenMeter:
         if not chunk:
             return chunk
 
+        self._size += len(chunk)
         end = chunk if len(chunk) <= _TAIL_BYTES else chunk[-_TAIL_BYTES:]
         if not self._first:
             self._first = end
@@ -112,16 +121,20 @@ class TokenMeter:
 
     def read(self) -> Tokens | None:
         """The tokens that the answer has reported so far, or None."""
-        stated = _last_usage(self._first if self._chunks is _NONE else b"".join(self._chunks))
+        tail = self._first if self._chunks is _NONE else b"".join(self._chunks)
+        stated = _last_usage(tail) or _last_usage(tail, _TIMINGS)
         begun = _last_usage(self._head) if self._is_stream else None
         if stated is None or begun is None:
             return stated or begun
         return Tokens(stated.prompt or begun.prompt, stated.answer, stated.cached or begun.cached)
 
     def estimate(self, prompt: int) -> Tokens:
-        """The estimated tokens of an answer that reports none: one for each event of a stream, and
-        ``prompt``, the request's estimate."""
-        return self.read() or Tokens(prompt, max(0, self._events - 1))
+        """The estimated tokens of an answer that reports none: one for each event of a stream, or
+        by the size of a generated answer, and ``prompt``, the request's estimate."""
+        if (found := self.read()) is not None:
+            return found
+        by_size = self._size // BYTES_PER_TOKEN if self._generates and not self._is_stream else 0
+        return Tokens(prompt, by_size or max(0, self._events - 1))
 
 
 class PackedMeter:
@@ -182,12 +195,12 @@ class SessionMeter:
         return self._sum
 
 
-def _last_usage(data: bytes) -> Tokens | None:
+def _last_usage(data: bytes, name: bytes = _NAME) -> Tokens | None:
     end = len(data)
     for _ in range(_MOST):
-        if (end := data.rfind(_NAME, 0, end)) < 0:
+        if (end := data.rfind(name, 0, end)) < 0:
             break
-        found = _usage_at(data, end + len(_NAME))
+        found = _usage_at(data, end + len(name))
         if found is not None and (found[0].prompt or found[0].answer):
             return found[0]
     return None
@@ -213,8 +226,16 @@ def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
 
 
 def _tokens(usage: dict[str, object]) -> Tokens:
-    """The tokens in a report from OpenAI's chat and completions (``prompt_tokens``), or from its
-    responses and Anthropic's messages (``input_tokens``)."""
+    """The tokens in a report from OpenAI's chat and completions (``prompt_tokens``), from its
+    responses and Anthropic's messages (``input_tokens``), from Cohere's chat (these in ``tokens``),
+    or from llama.cpp (``prompt_n``)."""
+    if isinstance(counted := usage.get("tokens"), dict):
+        usage = counted
+
+    if "predicted_n" in usage:
+        cached = _count(usage, "cache_n")
+        return Tokens(_count(usage, "prompt_n") + cached, _count(usage, "predicted_n"), cached)
+
     prompt = _count(usage, "prompt_tokens") or _count(usage, "input_tokens")
     answer = _count(usage, "completion_tokens") or _count(usage, "output_tokens")
     cached = _count(usage, "cache_read_input_tokens")

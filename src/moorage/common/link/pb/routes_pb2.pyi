@@ -31,7 +31,7 @@ class RequestLimits(_message.Message):
     def __init__(self, requests_per_minute: _Optional[int] = ..., tokens_per_minute: _Optional[int] = ..., concurrent_requests: _Optional[int] = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining", "accepts_priority", "tls", "prefix", "adapters", "canary", "peer_id")
+    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining", "accepts_priority", "tls", "prefix", "adapters", "canary", "peer_id", "lacks")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class Target(_message.Message):
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     CANARY_FIELD_NUMBER: _ClassVar[int]
     PEER_ID_FIELD_NUMBER: _ClassVar[int]
+    LACKS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     kernel_id: str
     host: str
@@ -58,7 +59,8 @@ class Target(_message.Message):
     adapters: _containers.RepeatedScalarFieldContainer[str]
     canary: bool
     peer_id: str
-    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ..., tls: _Optional[bool] = ..., prefix: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., canary: _Optional[bool] = ..., peer_id: _Optional[str] = ...) -> None: ...
+    lacks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ..., tls: _Optional[bool] = ..., prefix: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., canary: _Optional[bool] = ..., peer_id: _Optional[str] = ..., lacks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Fallback(_message.Message):
     __slots__ = ("model", "provider")
@@ -69,7 +71,7 @@ class Fallback(_message.Message):
     def __init__(self, model: _Optional[str] = ..., provider: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
 
 class ModelRoute(_message.Message):
-    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "ready_at", "max_model_len", "fallbacks", "fallback_after_s", "prefix_affinity", "suspended_until", "canary", "adapters", "max_load")
+    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "ready_at", "max_model_len", "fallbacks", "fallback_after_s", "prefix_affinity", "suspended_until", "canary", "apis", "adapters", "max_load")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +88,7 @@ class ModelRoute(_message.Message):
     PREFIX_AFFINITY_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     CANARY_FIELD_NUMBER: _ClassVar[int]
+    APIS_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     MAX_LOAD_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -104,9 +107,10 @@ class ModelRoute(_message.Message):
     prefix_affinity: bool
     suspended_until: int
     canary: int
+    apis: _containers.RepeatedScalarFieldContainer[str]
     adapters: _containers.RepeatedScalarFieldContainer[str]
     max_load: float
-    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., ready_at: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., suspended_until: _Optional[int] = ..., canary: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., ready_at: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., suspended_until: _Optional[int] = ..., canary: _Optional[int] = ..., apis: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
     __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner", "exhausted_until", "warned_until", "budgets")

@@ -31,7 +31,17 @@ from moorage.proxy.core.usage_book import NO_TOKENS, UsageBook
 
 CLIENT_LEFT: Final = 499
 # Paths whose answers contain generated tokens; all other paths only read tokens.
-_GENERATING = ("/chat/completions", "/completions", "/responses", "/messages")
+_GENERATING = (
+    "/chat/completions",
+    "/completions",
+    "/responses",
+    "/messages",
+    "/batch",
+    "/completion",
+    "/infill",
+    "/cohere/v2/chat",
+    "/inference/v1/generate",
+)
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
@@ -151,6 +161,7 @@ class RunningReservation:
 
     __slots__ = (
         "_began_at",
+        "_generates",
         "_is_answered",
         "_key",
         "_limiter",
@@ -176,6 +187,7 @@ class RunningReservation:
         self._limiter = limiter
         self._key = ask.identity
         self._model = ask.permit.endpoint
+        self._generates = ask.path.endswith(_GENERATING)
         self._began_at = now
         self.priority = priority
         self.prioritizes = prioritizes
@@ -206,7 +218,7 @@ class RunningReservation:
         if status == 101:
             self._meter = SessionMeter()
         elif is_plain(coding):
-            self._meter = TokenMeter(is_stream=is_stream)
+            self._meter = TokenMeter(is_stream=is_stream, generates=self._generates)
         else:
             self._meter = PackedMeter(coding, is_stream=is_stream)
 
