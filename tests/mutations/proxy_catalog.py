@@ -21,6 +21,20 @@ def _tests(file: str, words: str) -> tuple[str, ...]:
 
 MUTATIONS = (
     Mutation(
+        "loads of engines without a route are kept forever",
+        "proxy/core/request_router.py",
+        "if len(known) > 2 * len(kernels) + _MOST_LOADS:",
+        "if False:",
+        ("tests/unit/proxy/test_model_list_metrics.py",),
+    ),
+    Mutation(
+        "every reply to a proxy reads the loads of engines",
+        "manager/rpc/proxy_links.py",
+        "if now - link.engines_at < _ENGINES_S:",
+        "if False:",
+        ("tests/store/test_loads.py", "-k", "at_first"),
+    ),
+    Mutation(
         "an endpoint opens administrative paths of its engine",
         "common/model/engine_features.py",
         "if word in _ADMINISTRATIVE)",

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoad
+from moorage.common.link.pb import routes_pb2
+from moorage.common.link.proxy_messages import (
+    EngineRequests,
+    LoadReport,
+    ModelLoad,
+    ProxyReply,
+    ReplicaLoad,
+)
+from moorage.common.link.route_codec import reply_from_wire
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.resource_usage import EngineUse, UsageReport
@@ -22,6 +30,9 @@ from moorage.manager.loops import UsageWriter
 from moorage.manager.loops.autoscaler import Autoscaler
 from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.metrics import ManagerMetrics
+from moorage.manager.rpc.authentication import LinkCaller
+from moorage.manager.rpc.peer_addresses import PeerAddresses
+from moorage.manager.rpc.proxy_links import ProxyLinks
 from moorage.manager.serving.snapshots import AutoscaleDecision
 from moorage.manager.store import Store
 from tests.clocks import StoreClock
@@ -374,6 +385,65 @@ async def test_routes_tell_the_smallest_context_of_the_replicas(platform: Loaded
         told.append(route.max_model_len)
 
     assert told == [4096, 2048, 2048, 8192]
+
+
+async def test_changed_loads_of_engines_reach_the_proxies(platform: Loaded) -> None:
+    await platform.create(replicas=2)
+    await platform.until(complete)
+    first, second = platform.agent.seen
+    loads = platform.store.loads
+
+    async def put(*uses: EngineUse) -> None:
+        await loads.put_engines([(AgentId("node-1"), use) for use in uses])
+
+    await put(EngineUse(first, 3, 1, 250), EngineUse(second, 0, 0))
+    found, since = await loads.engines_changed(datetime(1970, 1, 1, tzinfo=UTC))
+    assert set(found) == {EngineRequests(first, 3, 1, 250), EngineRequests(second, 0, 0)}
+    await put(EngineUse(first, 4, 1, 250), EngineUse(second, 0, 0))
+    found, _ = await loads.engines_changed(since)
+    assert EngineRequests(first, 4, 1, 250) in found
+    later = since + timedelta(days=1)
+    assert (await loads.engines_changed(later))[0] == ()
+
+
+class Call:
+    """A proxy's call, with its replies."""
+
+    def __init__(self) -> None:
+        self.replies: list[ProxyReply] = []
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    async def write(self, message: routes_pb2.ProxyReply) -> None:
+        self.replies.append(reply_from_wire(message))
+
+
+async def test_each_proxy_gets_all_loads_of_engines_at_first(platform: Loaded) -> None:
+    await platform.create(replicas=1)
+    await platform.until(complete)
+    await platform.engines(3, 1, 250)
+    store = platform.store
+    links = ProxyLinks(
+        store.usage_records,
+        store.limit_shares,
+        platform.clock,
+        PeerAddresses(),
+        engines_changed=store.loads.engines_changed,
+    )
+
+    async def reports() -> AsyncIterator[routes_pb2.ProxyReport]:
+        for _ in range(2):
+            yield routes_pb2.ProxyReport(proxy_id="p1")
+
+    [kernel] = platform.agent.seen
+    for _ in range(2):
+        call = Call()
+        await links.serve(reports(), call, LinkCaller())
+        assert [reply.engines for reply in call.replies] == [
+            (EngineRequests(kernel, 3, 1, 250),),
+            (),
+        ]
 
 
 async def test_load_of_another_agents_kernel_is_ignored(platform: Loaded) -> None:

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from proxy_harness import (
+    AUTH,
     KEY_GRANT,
     Client,
     RouteServer,
@@ -29,7 +30,13 @@ from proxy_harness import (
 )
 
 from moorage.common.link.messages import KeyGrant, RequestLimits, RouteTable
-from moorage.common.link.proxy_messages import ProxyReply, ProxyReport, RecordsAck
+from moorage.common.link.proxy_messages import (
+    EngineRequests,
+    ProxyReply,
+    ProxyReport,
+    RecordsAck,
+)
+from moorage.common.model.ids import KernelId
 from moorage.manager.serving.limit_shares import StoredShares, share_of
 from moorage.proxy.control.saved_table import SavedTable
 from moorage.proxy.control.usage_spool import UsageSpool
@@ -185,6 +192,20 @@ async def test_usage_and_load_reach_the_manager(tmp_path: Path) -> None:
                 return bool(loads) and (loads[-1].model, loads[-1].requests) == ("tiny", 2)
 
             await until(counted, 10)
+
+
+async def test_loads_of_engines_are_shown_with_their_models(tmp_path: Path) -> None:
+    table = routes(1, tiny=[target("k", 1), target("l", 1)])
+    async with serving(tmp_path, table) as client:
+        loads = (EngineRequests(KernelId("k"), 2, 1, 500), EngineRequests(KernelId("l"), 1, 0))
+        client.manager.answer = lambda report: replace(acknowledge(report), engines=loads)
+
+        async def shown() -> bool:
+            async with client.session.get(f"{client.url}/v1/models/tiny", headers=AUTH) as got:
+                found = (await got.json())["metrics"]
+            return found == {"running": 3, "waiting": 1, "kv_cache": 0.5}
+
+        await until(shown, 20)
 
 
 @pytest.mark.parametrize(("at_once", "at_most"), [(True, 40), (False, 60)])

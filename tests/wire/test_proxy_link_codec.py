@@ -177,6 +177,16 @@ PROXY_REPLIES = st.builds(
     proxies=COUNTS,
     managers=st.lists(TEXT, max_size=2).map(tuple),
     manager=TEXT,
+    engines=st.lists(
+        st.builds(
+            p.EngineRequests,
+            kernel_id=TEXT,
+            running=COUNTS,
+            waiting=COUNTS,
+            kv_cache=st.none() | st.integers(0, 1000),
+        ),
+        max_size=3,
+    ).map(tuple),
 )
 
 

@@ -219,6 +219,7 @@ class Manager:
             record_load=load.record_load,
             proxy_gone=load.proxy_gone,
             claim=load.claim,
+            engines_changed=store.loads.engines_changed,
         )
         links = AgentLinks(
             store,

@@ -193,6 +193,7 @@ def test_models_are_listed_whether_ready_or_not():
         "owned_by": "moorage",
         "max_model_len": None,
         "capabilities": None,
+        "metrics": None,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moorage.common.model.ids import SessionId
+from moorage.common.model.ids import KernelId, SessionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +139,26 @@ class ProxyReport:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineRequests:
+    """Requests in one engine, as it counts them. ``kv_cache``: use of its KV cache in 1/1000; None
+    if it does not report it."""
+
+    kernel_id: KernelId
+    running: int
+    waiting: int
+    kv_cache: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProxyReply:
     """Manager → proxy. ``proxies``: number of proxies connected to any manager; 0 if unknown.
     ``managers``: the addresses of all managers; empty if unknown. ``manager``: address of the
-    manager to switch to if this one has more proxies than its share; empty means stay."""
+    manager to switch to if this one has more proxies than its share; empty means stay.
+    ``engines``: the loads of engines that may have changed since the last reply with any."""
 
     acks: tuple[RecordsAck, ...] = ()
     shares: tuple[LimitShare, ...] = ()
     proxies: int = 0
     managers: tuple[str, ...] = ()
     manager: str = ""
+    engines: tuple[EngineRequests, ...] = ()

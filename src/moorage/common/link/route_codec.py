@@ -54,6 +54,7 @@ _reply = codec(
     {
         p.RecordsAck: codec(p.RecordsAck, r.RecordsAck),
         p.LimitShare: codec(p.LimitShare, r.LimitShare),
+        p.EngineRequests: codec(p.EngineRequests, r.EngineRequests),
     },
 )
 

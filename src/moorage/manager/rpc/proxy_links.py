@@ -4,6 +4,7 @@ returns acknowledgements and shares."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from math import inf
 from typing import Any
@@ -13,6 +14,7 @@ import grpc
 from moorage.common.aio.clock import Clock
 from moorage.common.link.pb import routes_pb2
 from moorage.common.link.proxy_messages import (
+    EngineRequests,
     LimitNeed,
     LimitShare,
     LoadReport,
@@ -36,6 +38,9 @@ _UNREACHED = 1000
 # A proxy that was asked to switch to another manager but stayed is asked again after this many
 # seconds, because it may run an earlier release.
 _HAND_OVER_AGAIN_S = 600.0
+# Seconds between two replies with loads of engines, which agents report every 10 s.
+_ENGINES_S = 5.0
+_BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def another_process(name: str, address: str) -> str:
@@ -71,6 +76,8 @@ class ReportLink:
 
     def __init__(self) -> None:
         self.asked_at = -inf
+        self.engines_at = -inf
+        self.engines_since = _BEFORE_ALL
         self.manager = ""
         self.name = ""
         self.incarnation = ""
@@ -90,6 +97,11 @@ class ReportLink:
         return changed, manager
 
 
+async def _no_engines(since: datetime) -> tuple[tuple[EngineRequests, ...], datetime]:
+    """The default for ``engines_changed``: no engine reports its load."""
+    return (), since
+
+
 async def _claims_nothing(_: LoadReport, __: str) -> None:
     """The default for ``claim``: every process owns its name."""
 
@@ -101,7 +113,8 @@ class ProxyLinks:
     receives each load report and must not block; ``proxy_gone`` is called with the name and the
     incarnation in these reports when their link ends. ``claim`` receives the first report of each
     link and its source address; it returns the address of the process that owns the name, or None
-    if that is the reporting process."""
+    if that is the reporting process. ``engines_changed`` returns the loads of engines that changed
+    after a time, and the time for its next call."""
 
     def __init__(
         self,
@@ -113,6 +126,9 @@ class ProxyLinks:
         record_load: Callable[[LoadReport], None] = lambda _: None,
         proxy_gone: Callable[[str, str], None] = lambda *_: None,
         claim: Callable[[LoadReport, str], Awaitable[str | None]] = _claims_nothing,
+        engines_changed: Callable[
+            [datetime], Awaitable[tuple[tuple[EngineRequests, ...], datetime]]
+        ] = _no_engines,
     ) -> None:
         self._records = records
         self._shares = shares
@@ -121,6 +137,7 @@ class ProxyLinks:
         self._record_load = record_load
         self._proxy_gone = proxy_gone
         self._claim = claim
+        self._engines_changed = engines_changed
         self._refusals = RefusalLog("proxy refused")
         self._dialout_refusals = RefusalLog("dial-out address of a proxy refused")
         self._links: dict[str, int] = {}
@@ -169,7 +186,11 @@ class ProxyLinks:
                 acks = await self._records.put(report.proxy_id, report.usage)
                 shares = await self._divide(report.proxy_id, report.needs)
                 proxies = await self._count_proxies()
-                reply = ProxyReply(acks, shares, proxies, *link.take_managers(self._managers))
+                engines = await self._take_engines(link)
+                managers, manager = link.take_managers(self._managers)
+                reply = ProxyReply(
+                    acks, shares, proxies, managers, manager=manager, engines=engines
+                )
                 await context.write(reply_to_wire(reply))
         finally:
             self._reports.discard(link)
@@ -180,6 +201,16 @@ class ProxyLinks:
 
             if link.name and link.refused is None:
                 self._proxy_gone(link.name, link.incarnation)
+
+    async def _take_engines(self, link: ReportLink) -> tuple[EngineRequests, ...]:
+        """Loads of engines for the next reply: all at first, then the changed ones."""
+        now = self._clock.monotonic()
+        if now - link.engines_at < _ENGINES_S:
+            return ()
+
+        link.engines_at = now
+        loads, link.engines_since = await self._engines_changed(link.engines_since)
+        return loads
 
     async def _take_dialout(self, link: ReportLink, report: ProxyReport, peer: str) -> None:
         """Check the address at which the proxy accepts connections from agents, if it is new."""

@@ -217,7 +217,7 @@ class RouteFeedClient:
         while True:
             try:
                 await self._reports.run(
-                    stub.Report(metadata=self._dialer.metadata), self._take_managers
+                    stub.Report(metadata=self._dialer.metadata), self._take_reply
                 )
                 return
             except grpc.aio.AioRpcError as error:
@@ -236,7 +236,8 @@ class RouteFeedClient:
             refused_s += pause_s
             await asyncio.sleep(pause_s)
 
-    def _take_managers(self, reply: ProxyReply) -> None:
+    def _take_reply(self, reply: ProxyReply) -> None:
+        self._router.take_engine_loads(reply.engines)
         if reply.managers:
             self._dialer.learn(reply.managers)
         if reply.manager in self._dialer.redial.others:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 from moorage.common.http.cors import Pairs
@@ -34,7 +34,7 @@ from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import bearer_key, key_in_protocols
 from moorage.proxy.core.health import HEALTH, health_json
 from moorage.proxy.core.member_scan import IS_COMPILED
-from moorage.proxy.core.model_list import list_models, show_model
+from moorage.proxy.core.model_list import Loads, ModelFormat, list_models, show_model
 from moorage.proxy.core.model_names import NO_NAMES, ModelNames
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.request_body import (
@@ -60,12 +60,14 @@ MOST_PERMITS = 64
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """The settings that govern admission. ``version``: of the proxy."""
+    """The settings that govern admission. ``version``: of the proxy. ``loads``: the newest loads of
+    engines, which lists of models show."""
 
     requires_key: bool
     max_body_bytes: int
     version: str = ""
     names: ModelNames = NO_NAMES
+    loads: Loads = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +274,8 @@ def admit_head(
     is_anthropic = speaks_anthropic(path, headers)
     if path.startswith(MODELS):
         caller = RequestCaller(key, project, policy.names)
-        return _models(path, query, table=table, caller=caller, is_anthropic=is_anthropic)
+        shape = ModelFormat(is_anthropic, policy.loads)
+        return _models(path, query, table=table, caller=caller, shape=shape)
 
     if path == REALTIME:
         return _admit_realtime(
@@ -570,17 +573,17 @@ def _find_key(
 
 
 def _models(
-    path: str, query: str, table: IndexedTable, caller: RequestCaller, *, is_anthropic: bool
+    path: str, query: str, table: IndexedTable, caller: RequestCaller, *, shape: ModelFormat
 ) -> LocalResponse | ErrorResponse:
     names = caller.names
     if path == MODELS:
         routes = ((name, names.route(name, table)) for name in sorted(names.all(table)))
         found = ((name, route) for name, route in routes if route and may_ask(caller, route))
-        return LocalResponse(list_models(found, query, is_anthropic))
+        return LocalResponse(list_models(found, query, shape))
 
     name = path[len(MODELS) + 1 :]
     route = names.route(name, table)
     if route is None or not may_ask(caller, route):
         return _not_found(name, table, caller)
 
-    return LocalResponse(show_model(name, route, is_anthropic))
+    return LocalResponse(show_model(name, route, shape))

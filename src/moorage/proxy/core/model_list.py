@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
 from moorage.common.link.messages import ModelRoute
+from moorage.common.link.proxy_messages import EngineRequests
+from moorage.common.model.ids import KernelId
 from moorage.proxy.core.apis import apis_of
 
 # models in a page of Anthropic's list
@@ -19,13 +22,24 @@ Named = tuple[str, ModelRoute]
 """A model, by its name or by an alias."""
 
 
-def list_models(models: Iterable[Named], query: str, is_anthropic: bool) -> bytes:
+Loads = Mapping[KernelId, EngineRequests]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFormat:
+    """The format of lists. ``loads``: the newest loads of engines."""
+
+    is_anthropic: bool
+    loads: Loads = field(default_factory=dict)
+
+
+def list_models(models: Iterable[Named], query: str, shape: ModelFormat) -> bytes:
     """JSON with the models in order. ``query``: the request's raw query string, which selects a
     page."""
-    if not is_anthropic:
-        return json.dumps(
-            {"object": "list", "data": [_openai(*named) for named in models]}
-        ).encode()
+    if not shape.is_anthropic:
+        found = [_openai(*named, loads=shape.loads) for named in models]
+        return json.dumps({"object": "list", "data": found}).encode()
+
     page, has_more = _page([_anthropic(*named) for named in models], query)
     first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
     return json.dumps(
@@ -33,15 +47,17 @@ def list_models(models: Iterable[Named], query: str, is_anthropic: bool) -> byte
     ).encode()
 
 
-def show_model(name: str, route: ModelRoute, is_anthropic: bool) -> bytes:
-    return json.dumps((_anthropic if is_anthropic else _openai)(name, route)).encode()
+def show_model(name: str, route: ModelRoute, shape: ModelFormat) -> bytes:
+    if shape.is_anthropic:
+        return json.dumps(_anthropic(name, route)).encode()
+    return json.dumps(_openai(name, route, loads=shape.loads)).encode()
 
 
-def _openai(name: str, route: ModelRoute) -> dict[str, object]:
+def _openai(name: str, route: ModelRoute, *, loads: Loads) -> dict[str, object]:
     """A model in OpenAI's format. ``capabilities``: paths of the APIs that it answers; null if
     unknown, because nothing serves it, or its engine is custom and its endpoint lists none.
     ``max_model_len``: null if unknown. ``parent``: the model of an adapter, as in vLLM.
-    ``alias_of``: the model of an alias."""
+    ``alias_of``: the model of an alias. ``metrics``: of its replicas; null if unknown."""
     shown = {
         "id": name,
         "object": "model",
@@ -49,6 +65,7 @@ def _openai(name: str, route: ModelRoute) -> dict[str, object]:
         "owned_by": "moorage",
         "max_model_len": route.max_model_len or None,
         "capabilities": apis_of(route),
+        "metrics": _metrics(route, loads),
     }
 
     if route.endpoint != route.name:
@@ -56,6 +73,21 @@ def _openai(name: str, route: ModelRoute) -> dict[str, object]:
     if route.name != name:
         shown["alias_of"] = route.name
     return shown
+
+
+def _metrics(route: ModelRoute, loads: Loads) -> dict[str, object] | None:
+    """Requests that the replicas run and that wait in them, and the mean use of their KV caches,
+    from 0 to 1. None if no replica has reported."""
+    found = [load for target in route.targets if (load := loads.get(target.kernel_id)) is not None]
+    if not found:
+        return None
+
+    caches = [load.kv_cache for load in found if load.kv_cache is not None]
+    return {
+        "running": sum(load.running for load in found),
+        "waiting": sum(load.waiting for load in found),
+        "kv_cache": round(sum(caches) / len(caches) / 1000, 3) if caches else None,
+    }
 
 
 def _anthropic(name: str, route: ModelRoute) -> dict[str, object]:

@@ -7,12 +7,13 @@ belongs to one event loop and is not thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from moorage.common.config.settings import ProxySettings
 from moorage.common.http.cors import Cors
 from moorage.common.link.messages import ModelRoute, RouteTable, Target
+from moorage.common.link.proxy_messages import EngineRequests
 from moorage.common.model.ids import KernelId
 from moorage.common.telemetry.spans import TraceSink
 from moorage.proxy.core import admission
@@ -48,6 +49,8 @@ from moorage.proxy.core.table_age import TableAge
 from moorage.proxy.core.waiting import WaitingRoom
 
 K = TypeVar("K", bound=str)
+_MOST_LOADS = 1024
+"""Loads of engines without a route that are kept."""
 
 
 class RequestRouter:
@@ -92,11 +95,13 @@ class RequestRouter:
         self.bodies = BodyMemory(settings.max_total_body_bytes)
         self.apps = AppTraffic()
         self.last_request: dict[str, float] = {}
+        self._engine_loads: dict[KernelId, EngineRequests] = {}
         self._policy = AdmissionPolicy(
             requires_key=settings.auth == "keys",
             max_body_bytes=settings.max_body_bytes,
             version=version,
             names=ModelNames(settings.default_model, settings.model_aliases),
+            loads=self._engine_loads,
         )
         self.routes_age = TableAge(0)
         self.credentials = TableAge(settings.credentials_max_age_s)
@@ -155,6 +160,16 @@ class RequestRouter:
                 watcher(table)
 
         return table
+
+    def take_engine_loads(self, loads: Iterable[EngineRequests]) -> None:
+        """Show these loads with the models. Those of replicas that are gone are kept for a while,
+        because loads and routes arrive separately."""
+        known = self._engine_loads
+        known |= {load.kernel_id: load for load in loads}
+        kernels = {} if self.table is None else self.table.kernels
+        if len(known) > 2 * len(kernels) + _MOST_LOADS:
+            for kernel_id in known.keys() - kernels.keys():
+                del known[kernel_id]
 
     def forget(self) -> None:
         """Forget everything, because this proxy was revoked. Open requests end, and no more are

@@ -390,16 +390,30 @@ class ProxyReport(_message.Message):
     unreached: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, proxy_id: _Optional[str] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ..., usage: _Optional[_Iterable[_Union[UsageBatch, _Mapping]]] = ..., needs: _Optional[_Iterable[_Union[LimitNeed, _Mapping]]] = ..., dialout: _Optional[str] = ..., unreached: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class EngineRequests(_message.Message):
+    __slots__ = ("kernel_id", "running", "waiting", "kv_cache")
+    KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    KV_CACHE_FIELD_NUMBER: _ClassVar[int]
+    kernel_id: str
+    running: int
+    waiting: int
+    kv_cache: int
+    def __init__(self, kernel_id: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_cache: _Optional[int] = ...) -> None: ...
+
 class ProxyReply(_message.Message):
-    __slots__ = ("acks", "shares", "proxies", "managers", "manager")
+    __slots__ = ("acks", "shares", "proxies", "managers", "engines", "manager")
     ACKS_FIELD_NUMBER: _ClassVar[int]
     SHARES_FIELD_NUMBER: _ClassVar[int]
     PROXIES_FIELD_NUMBER: _ClassVar[int]
     MANAGERS_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
     MANAGER_FIELD_NUMBER: _ClassVar[int]
     acks: _containers.RepeatedCompositeFieldContainer[RecordsAck]
     shares: _containers.RepeatedCompositeFieldContainer[LimitShare]
     proxies: int
     managers: _containers.RepeatedScalarFieldContainer[str]
+    engines: _containers.RepeatedCompositeFieldContainer[EngineRequests]
     manager: str
-    def __init__(self, acks: _Optional[_Iterable[_Union[RecordsAck, _Mapping]]] = ..., shares: _Optional[_Iterable[_Union[LimitShare, _Mapping]]] = ..., proxies: _Optional[int] = ..., managers: _Optional[_Iterable[str]] = ..., manager: _Optional[str] = ...) -> None: ...
+    def __init__(self, acks: _Optional[_Iterable[_Union[RecordsAck, _Mapping]]] = ..., shares: _Optional[_Iterable[_Union[LimitShare, _Mapping]]] = ..., proxies: _Optional[int] = ..., managers: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[_Union[EngineRequests, _Mapping]]] = ..., manager: _Optional[str] = ...) -> None: ...

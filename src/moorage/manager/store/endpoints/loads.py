@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import Integer
 
-from moorage.common.link.proxy_messages import LoadReport
-from moorage.common.model.ids import AgentId, EndpointId, SessionId
+from moorage.common.link.proxy_messages import EngineRequests, LoadReport
+from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.resource_usage import EngineUse
 from moorage.common.model.spec import EndpointSpec
@@ -168,6 +168,13 @@ class LoadStore:
             ],
         )
         self._notifier.notify_routes({SessionId(row["session_id"]) for row in rows})
+
+    async def engines_changed(self, since: datetime) -> tuple[tuple[EngineRequests, ...], datetime]:
+        """Loads of engines that changed after ``since``, and the value of ``since`` for the next
+        call."""
+        row = (await self._connection.fetch(SQL["engine_loads_changed"], since))[0]
+        loads = (json.loads(load) if isinstance(load, str) else load for load in row["loads"])
+        return tuple(EngineRequests(KernelId(load[0]), *load[1:]) for load in loads), row["next"]
 
     async def forget(self, silent_s: float) -> None:
         """Delete proxies that have been silent for too long."""
