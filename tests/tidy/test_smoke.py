@@ -11,6 +11,7 @@ MARK = "pytest.mark.smoke"
 INTEGRATIONS = {
     "browser": "test_the_button_of_the_console_leads_there_and_back",
     "celery": "test_sessions_call_the_tasks_of_the_example",
+    "clients": "test_essential_checks",
     "containers": "test_batch_session_and_served_engine",
     "etcd": "test_daemons_meet_in_etcd_and_live_without_it",
     "heappe": "test_one_agent_serves_several_node_types_and_projects",

@@ -45,7 +45,10 @@ def chosen(tier: Tier, *changed: str, budget: float = 10_000.0) -> dict[str, str
 
 def test_ten_integrations_take_turns() -> None:
     assert len(IN_TURN) == 10
-    assert {entry.name for entry in STEPS if entry.kind is Kind.INTEGRATION} == set(IN_TURN)
+    # The data planes' own suite, which runs always, covers most of what the clients could find:
+    # beyond their smoke case, they run by path and in `make full`.
+    integrations = {entry.name for entry in STEPS if entry.kind is Kind.INTEGRATION}
+    assert integrations == {*IN_TURN, "clients"}
 
 
 def test_each_integration_comes_at_the_rate_of_one_in_five() -> None:
