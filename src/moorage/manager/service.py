@@ -28,7 +28,7 @@ from moorage.common.http.own_certificate import client_ca_file, server_tls
 from moorage.common.http.server import ConnectionLimits
 from moorage.common.local.listening import listen, reserved
 from moorage.common.local.paths import ListenerKind, socket_path
-from moorage.common.model.addresses import AddressRule, is_loopback, split_address
+from moorage.common.model.addresses import WILDCARDS, AddressRule, is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.telemetry.tracer import Tracer
 from moorage.common.views.peers import JoinTokenSpec
@@ -413,7 +413,7 @@ class Manager:
 
     def _find_published_link(self) -> str:
         host, port = split_address(self.link_address)
-        if self._settings.link_address is None and host in ("0.0.0.0", "::"):
+        if self._settings.link_address is None and host in WILDCARDS:
             database = urlsplit(self.dsn)
             host = (
                 source_address(database.hostname or "127.0.0.1", database.port or 5432)

@@ -20,7 +20,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import Settings
 from moorage.common.http.own_certificate import client_ca_file
 from moorage.common.link.identity import identity_file
-from moorage.common.model.addresses import local_address
+from moorage.common.model.addresses import local_address, usable_address
 from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
 from moorage.proxy import Proxy
@@ -137,7 +137,7 @@ class AllInOne:
         await self._ensure_registered(manager, "proxy", proxy.id)
         await self._stack.enter_async_context(proxy)
         self.proxy_id = proxy.id
-        self.openai_url = "{}://{}:{}/v1".format(proxy.scheme, *proxy.address)
+        self.openai_url = f"{proxy.scheme}://{usable_address(*proxy.address)}/v1"
         manager.models.url = manager.models.url or self.openai_url
         self.internal_url = "http://{}:{}".format(*proxy.internal_address)
         await self._until_connected(connected, proxy)

@@ -21,6 +21,7 @@ from moorage.common.aio.sockets import source_address
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.config.etcd_address import is_etcd
 from moorage.common.etcd.access import EtcdAccess, etcd_access
+from moorage.common.model.addresses import WILDCARDS
 
 if TYPE_CHECKING:
     from moorage.common.config.etcd_settings import EtcdSettings
@@ -89,7 +90,7 @@ class Member:
         described = {**self.facts, "version": __version__}
         if self.listens is not None:
             scheme, host, port = self.listens
-            if host in ("0.0.0.0", "::"):
+            if host in WILDCARDS:
                 etcd = urlsplit(access.endpoints[0])
                 host = source_address(etcd.hostname or "", etcd.port or 0) or host
 

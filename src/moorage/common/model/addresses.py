@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Self
 
+WILDCARDS = ("0.0.0.0", "::")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -22,7 +23,20 @@ def local_address(address: str) -> str:
     """Return an address at which this machine can reach the listener; a wildcard becomes
     loopback."""
     host, port = split_address(address)
-    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "::") else address
+    return f"127.0.0.1:{port}" if host in WILDCARDS else address
+
+
+def usable_address(host: str, port: int) -> str:
+    """Return ``host:port`` as it stands in a URL that this machine can open; a wildcard becomes
+    loopback."""
+    if host in WILDCARDS:
+        host = "127.0.0.1"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reach_of(host: str) -> str:
+    """Return what a person must know about a listener's address besides the one that is shown."""
+    return " (on every address of this machine)" if host in WILDCARDS else ""
 
 
 def is_loopback(host: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from moorage.common.aio.clock import Clock
 from moorage.common.http.own_certificate import AUTHORITY, CERTIFICATE, KEY
+from moorage.common.model.addresses import WILDCARDS
 from moorage.manager.pki.authorities import Trust
 
 _LIFETIME = timedelta(days=30)
@@ -31,7 +32,7 @@ class WebCertificate:
         self._home = home
         self._issued_by: Trust | None = None
         own = ("localhost", "127.0.0.1", "::1", socket.gethostname(), *names)
-        self._names = tuple(dict.fromkeys(name for name in own if name not in ("0.0.0.0", "::")))
+        self._names = tuple(dict.fromkeys(name for name in own if name not in WILDCARDS))
         self._due = clock.now()
 
     async def renew(self) -> None:

@@ -18,13 +18,12 @@ from moorage.common.dialout.connection import TICK_S, DialoutConnection
 from moorage.common.link.dial import Dialer
 from moorage.common.link.identity import Identity
 from moorage.common.link.tls import load, may_serve, peer_names, server_context
-from moorage.common.model.addresses import dial_out_host, split_address
+from moorage.common.model.addresses import WILDCARDS, dial_out_host, split_address
 from moorage.common.model.errors import ConfigError
 
 log = structlog.get_logger("moorage.proxy.dialout")
 
 _HANDSHAKE_S = 10.0
-_WILDCARDS = ("0.0.0.0", "::")
 Opened = tuple[asyncio.Transport, asyncio.Protocol]
 
 
@@ -37,7 +36,7 @@ def published_address(
     if setting is not None:
         host, port = split_address(setting)
         port += number
-    elif host in _WILDCARDS:
+    elif host in WILDCARDS:
         host = source_address(*split_address(manager)) or host
 
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -18,7 +18,7 @@ import typer
 from moorage.cli.app import VerbGroup, app
 from moorage.common.etcd.access import etcd_access
 from moorage.common.http.own_certificate import client_ca_file
-from moorage.common.model.addresses import local_address, split_address
+from moorage.common.model.addresses import reach_of, split_address, usable_address
 from moorage.common.model.errors import ConfigError
 from moorage.server.agent_daemon import exec_agent
 from moorage.server.bootstrap import agents_of, apply_registration, bootstrap
@@ -184,16 +184,19 @@ def manager(
     )
 
     def on_ready(entered: Manager) -> None:
-        scheme = entered.api_scheme
+        host, port = split_address(entered.api_address)
+        link_host, link_port = split_address(entered.link_address)
+        url = f"{entered.api_scheme}://{usable_address(host, port)}"
         write_connection_file(
             boot.home,
-            url=f"{scheme}://{local_address(entered.api_address)}",
+            url=url,
             socket=entered.api_socket,
             ca_file=client_ca_file(loaded.settings.common.tls, boot.home),
         )
 
         print(
-            f"REST API    {scheme}://{entered.api_address}\ngRPC link   {entered.link_address}",
+            f"REST API    {url}{reach_of(host)}\n"
+            f"gRPC link   {usable_address(link_host, link_port)}{reach_of(link_host)}",
             flush=True,
         )
         _print_first_key(entered.first_key, boot.home)
@@ -321,9 +324,13 @@ def proxy(
     settings = settings.model_copy(update={"proxy": section})
 
     def show(scheme: str, address: tuple[str, int], internal: tuple[str, int]) -> None:
-        url = "{}://{}:{}/v1".format(scheme, *address)
+        url = f"{scheme}://{usable_address(*address)}/v1"
         write_connection_file(boot.home, openai_url=url)
-        print("OpenAI API  {}\ninternal    http://{}:{}".format(url, *internal), flush=True)
+        print(
+            f"OpenAI API  {url}{reach_of(address[0])}\n"
+            f"internal    http://{usable_address(*internal)}{reach_of(internal[0])}",
+            flush=True,
+        )
 
     if settings.proxy.workers and slot is None:
         has_tls = settings.proxy.tls_certificate is not None or settings.common.tls == "ca"
