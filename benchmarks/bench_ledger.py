@@ -41,6 +41,7 @@ WORK = SessionSpec.model_validate(
     {"name": "work", "type": "batch", "command": ["true"], "resources": {"cuda.device": 1}}
 )
 BATCH = 1000
+PROJECTS = "INSERT INTO projects (name) SELECT 'p' || n FROM generate_series(0, $1 - 1) n"
 FILL = """
 INSERT INTO ledger (kernel_id, unit, device, rate, amount, began_at, ended_at, project, username, key_id,
                     model, endpoint, session_id, resource_group)
@@ -146,6 +147,7 @@ async def main(options: argparse.Namespace) -> None:
             async with Store(postgres.dsn, CLOCK) as store:
                 kernels = options.sessions * options.history
                 await store.database.fetch(FILL, kernels, options.history, options.projects)
+                await store.database.fetch(PROJECTS, options.budgets)
                 for n in range(options.budgets):
                     spec = BudgetSpec(hard=(1 << 50))
                     await store.budgets.put(

@@ -137,6 +137,10 @@ FROM generate_series(1, $1::int / 4) n
 
 
 QUOTAS = """
+WITH users_added AS (
+    INSERT INTO users (name) SELECT 'user-' || n FROM generate_series(0, $1 - 1) n
+    ON CONFLICT DO NOTHING
+)
 INSERT INTO quotas (scope, name, slots, sessions, changed_by)
 SELECT 'user', 'user-' || n, '{"cpu": 0}', 0, 'scale' FROM generate_series(0, $1 - 1) n
 """

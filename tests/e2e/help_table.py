@@ -66,6 +66,10 @@ BEFORE: dict[str, tuple[str, ...]] = {
     "moorage projects create students --group small --max-priority 5": (
         "moorage groups create small",
     ),
+    "moorage projects archive summer-school": ("moorage projects create summer-school",),
+    "moorage projects delete visoin": ("moorage projects create visoin",),
+    "moorage users archive guest": ("moorage users create guest",),
+    "moorage users delete anm": ("moorage users create anm",),
     "moorage projects members set vision ann member": (
         "moorage users create ann --email ann@example.org",
         "moorage users create lead",

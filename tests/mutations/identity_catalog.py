@@ -20,8 +20,52 @@ SSH_KEYS = ("tests/store/test_ssh_keys.py",)
 SSH_LOGINS = ("tests/store/test_ssh_logins.py",)
 SSH_SIGNATURES = ("tests/unit/manager/test_ssh_signatures.py",)
 TEMPLATES = ("tests/store/test_templates.py",)
+ARCHIVED = ("tests/store/test_archived_owners.py",)
+FUNCTIONS = "manager/store/schema/functions"
 
 MUTATIONS = (
+    Mutation(
+        "a session is created while its project is archived",
+        f"{FUNCTIONS}/require_owner.sql",
+        "FROM projects WHERE name = owner FOR SHARE",
+        "FROM projects WHERE name = owner",
+        ARCHIVED,
+    ),
+    Mutation(
+        "a project with live sessions is archived",
+        f"{FUNCTIONS}/refuse_archiving_in_use.sql",
+        "IF used IS NOT NULL THEN",
+        "IF false THEN",
+        ARCHIVED,
+    ),
+    Mutation(
+        "a project with history is deleted",
+        f"{FUNCTIONS}/delete_only_empty.sql",
+        "    IF found IS NOT NULL THEN",
+        "    IF false THEN",
+        ARCHIVED,
+    ),
+    Mutation(
+        "a restored user who was disabled is active",
+        "manager/store/identity/sql/users.sql",
+        "    status = archived_status\n",
+        "    status = 'active'\n",
+        ARCHIVED,
+    ),
+    Mutation(
+        "a sign-in fails because a rule names an archived project",
+        "manager/store/identity/sql/oidc_grant.sql",
+        "p.name = w.key AND p.archived_at IS NULL",
+        "p.name = w.key",
+        ARCHIVED,
+    ),
+    Mutation(
+        "archived projects are listed",
+        "manager/store/identity/sql/projects.sql",
+        "  AND ($3 OR p.archived_at IS NULL)\n",
+        "  AND ($3 OR true)\n",
+        ARCHIVED,
+    ),
     Mutation(
         "a typing error in the project of a key creates a project",
         "manager/api/identity/keys.py",

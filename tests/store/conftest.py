@@ -87,6 +87,19 @@ async def store(migrated_database: str, clock: StoreClock) -> AsyncIterator[Stor
 
 
 @pytest_asyncio.fixture
+async def owners(store: Store) -> None:
+    """The users and projects for which tests set quotas, budgets, secrets and templates."""
+    await store.database.fetch(
+        "INSERT INTO users (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING",
+        ["ann", "bob", "mate"],
+    )
+    await store.database.fetch(
+        "INSERT INTO projects (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING",
+        ["vision", "speech", "other", "odd"],
+    )
+
+
+@pytest_asyncio.fixture
 async def target(postgres_dsn: str) -> AsyncIterator[str]:
     """A second, empty database on the same server."""
     async with new_database(postgres_dsn) as dsn:

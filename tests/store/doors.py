@@ -129,6 +129,8 @@ class World:
 async def make_world(api: Api, clock: StoreClock) -> World:
     world = World(api, clock)
     store = api.store
+    for name in (OTHER, STRANGER):
+        await store.users.create(ROOT, UserSpec(name=name))
     for number, role in enumerate(Role):
         platform = cast(Any, role.value if role in PLATFORM_ROLES else None)
         await store.users.create(ROOT, UserSpec(name=user_of(role), platform_role=platform))

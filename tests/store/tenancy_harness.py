@@ -4,7 +4,7 @@ what."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -193,12 +193,14 @@ async def serve(
 
 async def _make_callers(store: Store) -> dict[str, str]:
     for project in ("vision", "speech"):
-        await store.projects.create(ROOT, ProjectSpec(name=project))
+        with suppress(Conflict):  # of the fixture ``owners``
+            await store.projects.create(ROOT, ProjectSpec(name=project))
 
     secrets = {}
     for one in CALLERS:
         platform = cast(Any, one.role.value if one.role in (Role.AUDITOR, Role.ADMIN) else None)
-        await store.users.create(ROOT, UserSpec(name=one.user, platform_role=platform))
+        with suppress(Conflict):
+            await store.users.create(ROOT, UserSpec(name=one.user, platform_role=platform))
         if platform is None:
             member = cast(Any, one.role.value.removeprefix("project-"))
             await store.projects.set_member(ROOT, one.project, one.user, member)

@@ -15,6 +15,8 @@ from .test_budgets import count, measure, put
 from .test_ledger import SYSTEM
 from .test_watching import watching
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 
 async def alerts(store: Store) -> list[tuple[Any, ...]]:
     rows = await store.database.fetch(

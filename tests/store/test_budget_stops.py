@@ -24,6 +24,8 @@ from .test_budgets import count, measure, put
 from .test_ledger import SYSTEM, move_back, run
 from .test_rollouts import Platform, complete, spec
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 
 @pytest.fixture
 async def platform(store: Store) -> Platform:

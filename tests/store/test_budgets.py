@@ -38,6 +38,8 @@ from .conftest import LOST_GRACE_S, FakeAgent
 from .test_ledger import ANN, SYSTEM, end, move_back, records, run, used
 from .test_usage_records import RECORD
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 HOUR_MS = 3_600_000
 WORK = SessionSpec(command=["x"], resources={"cpu": 1})
 

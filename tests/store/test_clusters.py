@@ -22,6 +22,8 @@ from tests.clocks import StoreClock
 
 from .conftest import FAILED, RUNNING, FakeAgent, reconcile_all, schedule, stop
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 SYSTEM = Scope.system()
 
 

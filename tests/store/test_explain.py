@@ -24,6 +24,8 @@ from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 SYSTEM = Scope.system()
 ANN = Scope.system("ann")
 

@@ -29,6 +29,8 @@ from tests.examples import FACTOR
 
 from .conftest import FakeAgent, open_store, reconcile_all, stop
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 SYSTEM = Scope.system("t")
 OWNERS = [Owner("ann", "vision"), Owner("bob", "vision"), Owner("bob", "speech")]
 GROUPS = ["default", "other"]

@@ -41,6 +41,8 @@ from .test_loads import Loaded, scaled
 from .test_rollouts import SYSTEM, Platform, complete, spec
 from .test_site_sessions import as_site
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 HOUR_S = 3600.0
 
 

@@ -17,7 +17,6 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import EndpointStatus, ObservedState, Status
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.budgets import BudgetSpec
-from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
 from moorage.common.views.resources import SessionView
 from moorage.manager.identity.keys import Owner
@@ -33,6 +32,8 @@ from tests.clocks import StoreClock
 from .conftest import RUNNING, FakeAgent, open_store, reconcile_all, schedule, stop
 from .tenancy_harness import serve
 from .test_rollouts import Platform, complete, patch, spec
+
+pytestmark = pytest.mark.usefixtures("owners")
 
 SYSTEM = Scope.system("t", Owner("ann", "vision"))
 NEWER = "needs a newer manager: tomorrow: Extra inputs are not permitted"
@@ -452,7 +453,6 @@ async def test_idle_criteria_of_a_session_do_not_stop_those_of_others(store: Sto
 
 
 async def test_a_key_does_not_close_the_proxies_to_others(store: Store) -> None:
-    await store.projects.create(Scope.system(), ProjectSpec(name="vision"))
     for name in ("odd", "even"):
         await store.keys.create(SYSTEM, KeySpec(name=name, role=Role.MEMBER))
 

@@ -29,6 +29,8 @@ from tests.clocks import StoreClock
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule
 from .test_site_sessions import as_site
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 SYSTEM = Scope.system("t")
 ANN = Owner("ann", "vision")
 BOB = Owner("bob", "speech")

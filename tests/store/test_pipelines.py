@@ -8,6 +8,8 @@ import json
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
+
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
@@ -294,6 +296,7 @@ async def test_an_array_that_is_retried_runs_so_many_at_once_with_those_that_are
     assert await store.integrity.check() == []
 
 
+@pytest.mark.usefixtures("owners")
 async def test_nothing_is_created_for_a_pipeline_that_is_refused(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()

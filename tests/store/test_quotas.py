@@ -26,6 +26,8 @@ from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent, open_store, stop
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 SYSTEM = Scope.system()
 
 ANN = Owner("ann", "vision")
@@ -230,8 +232,8 @@ async def test_quotas_of_unknown_groups_and_invalid_values_are_rejected(store: S
         await limit(store, "group", "nowhere", sessions=1)
     with pytest.raises(NotFound, match="user 'ann' has no quota"):
         await store.quotas.delete(SYSTEM, "user", "ann")
-    await limit(store, "user", "to-come", sessions=1)
-    assert [view.name for view in (await store.quotas.page(SYSTEM)).items] == ["to-come"]
+    await limit(store, "user", "mate", sessions=1)
+    assert [view.name for view in (await store.quotas.page(SYSTEM)).items] == ["mate"]
     for wrong in ("sessions = -1", "pending = -1", "slots = '[]'", "scope = 'team'", "name = ''"):
         with pytest.raises(asyncpg.CheckViolationError):
             await store.database.fetch(f"UPDATE quotas SET {wrong}")
@@ -285,9 +287,9 @@ async def test_both_create_statements_write_the_same_rows(
     found: list[dict[str, Any]] = []
     for name, limited in (("short", False), ("checked", True), ("short-again", False)):
         if limited:
-            await limit(store, "user", "nobody", pending=1)
+            await limit(store, "user", "mate", pending=1)
         elif found:
-            await store.quotas.delete(SYSTEM, "user", "nobody")
+            await store.quotas.delete(SYSTEM, "user", "mate")
             # by the longer statement, which finds that it is no longer needed
             await add(store, "between")
 

@@ -22,6 +22,8 @@ from tests.clocks import StoreClock
 from .conftest import open_store
 from .test_rollouts import SYSTEM, Platform, complete, spec
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 PROVIDER = {"model": "gpt", "url": "https://api.example.com/openai/v1/", "secret": "their-key"}
 
 

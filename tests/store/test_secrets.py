@@ -18,6 +18,8 @@ from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, open_store, schedule, stop
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 VISION = Owner("ann", "vision")
 
 

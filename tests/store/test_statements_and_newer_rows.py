@@ -25,6 +25,8 @@ from moorage.manager.store.scheduling.node_hours import JobSums
 from .conftest import RUNNING, FakeAgent, mark_silent, reconcile_all, schedule
 from .test_rollouts import Platform, complete, spec
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 SYSTEM = Scope.system("t", Owner("ann", "vision"))
 # The fields of a session's request, wherever a statement reads them.
 ASKED: dict[str, Any] = {

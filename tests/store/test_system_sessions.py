@@ -21,6 +21,8 @@ from moorage.manager.store.database.queries import SQL
 from .conftest import RUNNING, FakeAgent, reconcile_all, schedule, stop
 from .test_ledger import move_back, used
 
+pytestmark = pytest.mark.usefixtures("owners")
+
 SYSTEM = Scope.system("t")
 ANN = Scope.system("key:ann", Owner("ann", "vision"))
 

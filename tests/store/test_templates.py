@@ -27,6 +27,7 @@ def template(command: str) -> TemplateSpec:
     return TemplateSpec.model_validate({"spec": {"command": [command]}})
 
 
+@pytest.mark.usefixtures("owners")
 async def test_versions_are_numbered_immutable_and_never_used_again(store: Store) -> None:
     templates = store.templates
     first = await templates.put(VISION, "train", template("one"), [], for_all=False)
@@ -48,6 +49,7 @@ async def test_versions_are_numbered_immutable_and_never_used_again(store: Store
     ).ref == "train@3"
 
 
+@pytest.mark.usefixtures("owners")
 async def test_other_order_of_keys_makes_no_version(store: Store) -> None:
     async def put(text: str) -> tuple[int, list[str]]:
         given = TemplateSpec.model_validate_json(text)
@@ -67,6 +69,7 @@ async def test_other_order_of_keys_makes_no_version(store: Store) -> None:
     assert await put(again.replace("[1, 2]", "[2, 1]")) == (2, ["a", "zone"])
 
 
+@pytest.mark.usefixtures("owners")
 async def test_a_project_sees_its_own_templates_and_those_for_all(store: Store) -> None:
     templates = store.templates
     await templates.put(VISION, "shared", template("all"), [], for_all=True)
@@ -83,6 +86,7 @@ async def test_a_project_sees_its_own_templates_and_those_for_all(store: Store) 
         await templates.get(SPEECH, "train")
 
 
+@pytest.mark.usefixtures("owners")
 async def test_versions_of_two_owners_are_not_mixed(store: Store) -> None:
     """A template name in a project refers to its own template, even with a version that only the
     global one has."""

@@ -192,9 +192,25 @@ export const usersQuery = queryOptions({
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/users", { params: { query } }))),
 });
 
+/** With those that are archived. */
+export const allUsersQuery = queryOptions({
+  queryKey: ["users", "archived too"],
+  queryFn: () =>
+    everyPage((query) => unwrap(api.GET("/v1/users", { params: { query: { ...query, archived: true } } }))),
+});
+
 export const projectsQuery = queryOptions({
   queryKey: ["projects"],
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/projects", { params: { query } }))),
+});
+
+/** With those that are archived. */
+export const allProjectsQuery = queryOptions({
+  queryKey: ["projects", "archived too"],
+  queryFn: () =>
+    everyPage((query) =>
+      unwrap(api.GET("/v1/projects", { params: { query: { ...query, archived: true } } })),
+    ),
 });
 
 export const membersQuery = (name: string) =>

@@ -30,6 +30,7 @@ const TONES: Record<StatusName, Tone> = {
   draining: "wait",
   active: "good",
   disabled: "off",
+  archived: "off",
   complete: "good",
   progressing: "busy",
   canary: "busy",

@@ -25,12 +25,13 @@ _TIMEOUT_S = 2.0
 @dataclass(frozen=True)
 class _Listing:
     """A list in the REST API. ``path``: the path of one page. ``where``: fields that an item must
-    have."""
+    have, with their values. ``has``: a field that must not be null."""
 
     path: str
     name: str = "name"
     items: str = "items"
     where: Mapping[str, str | None] = field(default_factory=dict)
+    has: str | None = None
 
     def names(self, page: Mapping[str, Any]) -> list[str]:
         found = page[self.items]
@@ -39,11 +40,16 @@ class _Listing:
             item[self.name]
             for item in found
             if all(item.get(key) == value for key, value in wanted)
+            and (self.has is None or item.get(self.has) is not None)
         ]
 
 
 def _page(noun: str, field: str = "name") -> _Listing:
     return _Listing(f"/v1/{noun}?limit=500", field)
+
+
+def _archived(noun: str) -> _Listing:
+    return _Listing(f"/v1/{noun}?archived=true&limit=500", has="archived_at")
 
 
 _SESSIONS = f"/v1/sessions?status={','.join(sorted(LIVE))}&limit=500"
@@ -87,6 +93,8 @@ group_names = _names(_GROUPS)
 key_names = _names(_KEYS)
 project_names = _names(_PROJECTS)
 user_names = _names(_USERS)
+archived_project_names = _names(_archived("projects"))
+archived_user_names = _names(_archived("users"))
 workspace_sessions = _names(_Listing("/v1/workspaces", "session"))
 
 

@@ -52,7 +52,7 @@ NOUNS = {
     "secrets", "sessions", "templates", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {
-    "add", "remove", "use",
+    "add", "archive", "remove", "restore", "use",
     "add-ssh", "list-ssh", "remove-ssh",
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
     "passwd", "rename", "retry", "revoke", "rotate", "rotate-ca", "set", "show", "stop", "submit", "uncordon",

@@ -1,8 +1,18 @@
-import { Button, Group, MultiSelect, Select, Stack, Text, TextInput } from "@mantine/core";
+import {
+  Autocomplete,
+  Button,
+  Checkbox,
+  Group,
+  MultiSelect,
+  Select,
+  Stack,
+  Text,
+  TextInput,
+} from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, type Key, type Schemas, unwrap } from "@/api/client";
-import { keysQuery } from "@/api/queries";
+import { keysQuery, projectsQuery, usersQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { Dialog, FormDialog } from "@/parts/FormDialog";
@@ -97,6 +107,11 @@ function Revoke({ row }: { row: Key }) {
   );
 }
 
+/** The name, if it was given and is not among those that exist. */
+function missingOf(existing: { name: string }[] | undefined, name: string): string[] {
+  return name && existing && !existing.some((one) => one.name === name) ? [name] : [];
+}
+
 function KeyForm({ close }: { close: () => void }) {
   const [name, setName] = useState("");
   const [user, setUser] = useState("");
@@ -104,6 +119,14 @@ function KeyForm({ close }: { close: () => void }) {
   const [role, setRole] = useState<Spec["role"]>(null);
   const [scopes, setScopes] = useState<string[]>([]);
   const [secret, setSecret] = useState("");
+  const [creates, setCreates] = useState(false);
+  const projects = useQuery(projectsQuery);
+  const users = useQuery({ ...usersQuery, retry: false });
+  // A user named like the key is created with it. Who may not list users cannot create any either.
+  const missing = [
+    ...missingOf(projects.data, project.trim()),
+    ...(user.trim() === name.trim() ? [] : missingOf(users.data, user.trim())),
+  ];
   const save = async () => {
     const body = {
       name: name.trim(),
@@ -111,6 +134,7 @@ function KeyForm({ close }: { close: () => void }) {
       project: project.trim() || null,
       role,
       scopes: scopes.length > 0 ? (scopes as Spec["scopes"]) : null,
+      create_missing: missing.length > 0 && creates,
     };
     setSecret((await unwrap(api.POST("/v1/keys", { body }))).secret);
   };
@@ -131,7 +155,7 @@ function KeyForm({ close }: { close: () => void }) {
     <FormDialog
       title={t("keys.create")}
       verb={t("action.create")}
-      ready={name.trim() !== ""}
+      ready={name.trim() !== "" && (missing.length === 0 || creates)}
       save={save}
       close={close}
     >
@@ -143,17 +167,29 @@ function KeyForm({ close }: { close: () => void }) {
         value={name}
         onChange={(event) => setName(event.currentTarget.value)}
       />
-      <TextInput
+      <Autocomplete
         label={t("field.user")}
         description={t("keys.userHelp")}
+        data={users.data?.map((one) => one.name) ?? []}
+        limit={50}
         value={user}
-        onChange={(event) => setUser(event.currentTarget.value)}
+        onChange={setUser}
       />
-      <TextInput
+      <Autocomplete
         label={t("field.project")}
+        data={projects.data?.map((one) => one.name) ?? []}
+        limit={50}
         value={project}
-        onChange={(event) => setProject(event.currentTarget.value)}
+        onChange={setProject}
       />
+      {missing.length > 0 ? (
+        <Checkbox
+          label={t("keys.missing", { names: missing.map(visible).join(", ") })}
+          description={t("keys.missingHelp")}
+          checked={creates}
+          onChange={(event) => setCreates(event.currentTarget.checked)}
+        />
+      ) : null}
       <Select
         label={t("users.role")}
         clearable

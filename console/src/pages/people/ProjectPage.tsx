@@ -12,6 +12,7 @@ import { Empty, Loaded, Problem } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
+import { Archive } from "./Archive";
 import { ProjectForm } from "./Projects";
 
 const ROLES = ["viewer", "member", "admin"] as const;
@@ -29,16 +30,21 @@ export function ProjectPage() {
       {(found) => (
         <Page
           title={visible(found.name)}
-          lead={<StatusText status={found.status} />}
+          lead={<StatusText status={found.archived_at ? "archived" : found.status} />}
           actions={
             <>
               <Link to="/quotas" className="link">
                 {t("nav.quotas")}
               </Link>
-              <Opener
-                label={t("action.edit")}
-                dialog={(close) => <ProjectForm base={found} close={close} />}
-              />
+              {found.archived_at ? null : (
+                <Opener
+                  label={t("action.edit")}
+                  dialog={(close) => <ProjectForm base={found} close={close} />}
+                />
+              )}
+              {found.name === "default" ? null : (
+                <Archive kind="projects" name={found.name} archived={Boolean(found.archived_at)} />
+              )}
             </>
           }
         >

@@ -1,9 +1,9 @@
-import { MultiSelect, NumberInput, Select, TextInput } from "@mantine/core";
+import { MultiSelect, NumberInput, Select, Switch, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, etagOf, type Project, unwrap } from "@/api/client";
-import { groupsQuery, projectsQuery } from "@/api/queries";
+import { allProjectsQuery, groupsQuery, projectsQuery } from "@/api/queries";
 import { Opener } from "@/parts/actions";
 import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
@@ -16,7 +16,8 @@ import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 
 export function Projects() {
-  const projects = useQuery(projectsQuery);
+  const [all, setAll] = useState(false);
+  const projects = useQuery(all ? allProjectsQuery : projectsQuery);
   return (
     <Page
       title={t("nav.projects")}
@@ -30,6 +31,13 @@ export function Projects() {
       }
     >
       <Section title={t("projects.all")}>
+        <Switch
+          size="xs"
+          mb="md"
+          label={t("archive.show")}
+          checked={all}
+          onChange={(event) => setAll(event.currentTarget.checked)}
+        />
         <Loaded query={projects}>
           {(rows) => (
             <DataTable
@@ -50,7 +58,9 @@ export function Projects() {
                 {
                   key: "status",
                   header: t("field.status"),
-                  cell: (project) => <StatusText status={project.status} />,
+                  cell: (project) => (
+                    <StatusText status={project.archived_at ? "archived" : project.status} />
+                  ),
                 },
                 {
                   key: "members",

@@ -1,8 +1,8 @@
-import { Group, PasswordInput, Select, TextInput } from "@mantine/core";
+import { Group, PasswordInput, Select, Switch, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, etagOf, type User, unwrap } from "@/api/client";
-import { usersQuery } from "@/api/queries";
+import { allUsersQuery, usersQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
 import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
@@ -13,11 +13,13 @@ import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
+import { Archive } from "./Archive";
 
 type Role = NonNullable<User["platform_role"]>;
 
 export function Users() {
-  const users = useQuery(usersQuery);
+  const [all, setAll] = useState(false);
+  const users = useQuery(all ? allUsersQuery : usersQuery);
   return (
     <Page
       title={t("nav.users")}
@@ -27,6 +29,13 @@ export function Users() {
       }
     >
       <Section title={t("users.all")}>
+        <Switch
+          size="xs"
+          mb="md"
+          label={t("archive.show")}
+          checked={all}
+          onChange={(event) => setAll(event.currentTarget.checked)}
+        />
         <Loaded query={users}>
           {(rows) => (
             <DataTable
@@ -40,7 +49,7 @@ export function Users() {
                 {
                   key: "status",
                   header: t("field.status"),
-                  cell: (user) => <StatusText status={user.status} />,
+                  cell: (user) => <StatusText status={user.archived_at ? "archived" : user.status} />,
                 },
                 {
                   key: "role",
@@ -64,19 +73,7 @@ export function Users() {
                 {
                   key: "action",
                   header: t("field.action"),
-                  cell: (user) => (
-                    <Group gap={6} wrap="nowrap">
-                      <Opener
-                        label={t("action.edit")}
-                        dialog={(close) => <UserForm base={user} close={close} />}
-                      />
-                      <Opener
-                        label={t("users.password")}
-                        dialog={(close) => <PasswordForm user={user} close={close} />}
-                      />
-                      {user.status === "active" ? <Disable user={user} /> : null}
-                    </Group>
-                  ),
+                  cell: (user) => <Actions user={user} />,
                 },
               ]}
             />
@@ -84,6 +81,21 @@ export function Users() {
         </Loaded>
       </Section>
     </Page>
+  );
+}
+
+function Actions({ user }: { user: User }) {
+  const archive = <Archive kind="users" name={user.name} archived={Boolean(user.archived_at)} />;
+  if (user.archived_at) {
+    return archive;
+  }
+  return (
+    <Group gap={6} wrap="nowrap">
+      <Opener label={t("action.edit")} dialog={(close) => <UserForm base={user} close={close} />} />
+      <Opener label={t("users.password")} dialog={(close) => <PasswordForm user={user} close={close} />} />
+      {user.status === "active" ? <Disable user={user} /> : null}
+      {archive}
+    </Group>
   );
 }
 

@@ -8,7 +8,12 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import NounGroup, list_command, noun
-from moorage.cli.completion import group_names, project_names, user_names
+from moorage.cli.completion import (
+    archived_project_names,
+    group_names,
+    project_names,
+    user_names,
+)
 from moorage.cli.context import Cli, Output, command
 
 if TYPE_CHECKING:
@@ -19,6 +24,10 @@ members = typer.Typer(cls=NounGroup)
 projects.add_typer(members, name="members", help="Members of a project, and their roles.")
 
 Project = Annotated[str, typer.Argument(help="Name of the project.", autocompletion=project_names)]
+Archived = Annotated[
+    str, typer.Argument(help="Name of the project.", autocompletion=archived_project_names)
+]
+All = Annotated[bool, typer.Option("--all", "-a", help="Include archived projects.")]
 User = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=user_names)]
 MaxPriority = Annotated[
     str | None, typer.Option(help="Highest priority of its sessions and endpoints; `none`: any.")
@@ -64,9 +73,9 @@ def create(
 
 
 @list_command(projects)
-def list_projects(cli: Cli) -> None:
+def list_projects(cli: Cli, all_: All = False) -> None:
     """List the projects that the key can see."""
-    found = cli.run(lambda client: client.projects.list())
+    found = cli.run(lambda client: client.projects.list(archived=all_))
     if cli.output is Output.YAML:
         cli.print_manifests(found)
     elif cli.json:
@@ -101,6 +110,46 @@ def set_project(
 
     patch = ProjectPatch.model_validate(_fields(max_priority, group, status, reuse))
     _print(cli, cli.run(lambda client: client.projects.update(name, patch)))
+
+
+@command(projects)
+def archive(cli: Cli, name: Project) -> None:
+    """Archive a project: its keys are refused at once, and its history stays. For administrators.
+
+    This is refused while the project has live sessions or endpoints. `moorage projects list --all`
+    shows an archived project. It keeps its name, members, limits and keys, which `moorage projects
+    restore` brings back.
+
+    \b
+    Examples:
+      moorage projects archive summer-school
+    """
+    _print(cli, cli.run(lambda client: client.projects.archive(name)))
+
+
+@command(projects)
+def restore(cli: Cli, name: Archived) -> None:
+    """Restore an archived project, with the status that it had. For administrators.
+
+    \b
+    Examples:
+      moorage projects restore summer-school
+    """
+    _print(cli, cli.run(lambda client: client.projects.restore(name)))
+
+
+@command(projects)
+def delete(cli: Cli, name: Project) -> None:
+    """Delete a project that nothing names, such as one with a misspelt name. For administrators.
+
+    Its members, quotas and budgets are deleted with it. A project with sessions, endpoints, usage,
+    keys in force or entries in the audit log can only be archived.
+
+    \b
+    Examples:
+      moorage projects delete visoin
+    """
+    _print(cli, cli.run(lambda client: client.projects.delete(name)))
 
 
 @command(members, "list")
@@ -182,4 +231,5 @@ def _print(cli: Cli, view: ProjectView) -> None:
 def _row(view: ProjectView) -> tuple[str, ...]:
     groups = "all" if view.resource_groups is None else ", ".join(view.resource_groups)
     priority = "" if view.max_priority is None else str(view.max_priority)
-    return view.name, view.status, str(view.members), priority, groups
+    status = view.status if view.archived_at is None else "archived"
+    return view.name, status, str(view.members), priority, groups

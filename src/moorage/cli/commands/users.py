@@ -9,7 +9,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
-from moorage.cli.completion import user_names
+from moorage.cli.completion import archived_user_names, user_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -21,6 +21,10 @@ _SHORTEST = 8
 users = noun("users", help="People and robots with their roles on the platform.")
 
 Name = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=user_names)]
+Archived = Annotated[
+    str, typer.Argument(help="Name of the user.", autocompletion=archived_user_names)
+]
+All = Annotated[bool, typer.Option("--all", "-a", help="Include archived users.")]
 Email = Annotated[str | None, typer.Option(help="E-mail address.")]
 Role = Annotated[
     str | None,
@@ -50,9 +54,9 @@ def create(
 
 
 @list_command(users)
-def list_users(cli: Cli) -> None:
+def list_users(cli: Cli, all_: All = False) -> None:
     """List users, with their projects. For administrators and auditors."""
-    found = cli.run(lambda client: client.users.list())
+    found = cli.run(lambda client: client.users.list(archived=all_))
     if cli.json:
         cli.print_json({"users": found})
     elif cli.output is Output.NAME:
@@ -112,6 +116,46 @@ def set_user(
         return await client.users.update(name, patch)
 
     _print(cli, cli.run(work))
+
+
+@command(users)
+def archive(cli: Cli, name: Name) -> None:
+    """Archive a user: its keys are refused at once, and its history stays. For administrators.
+
+    This is refused while the user has live sessions or endpoints. `moorage users list --all` shows
+    an archived user. It keeps its name, memberships, limits and keys, which `moorage users restore`
+    brings back.
+
+    \b
+    Examples:
+      moorage users archive guest
+    """
+    _print(cli, cli.run(lambda client: client.users.archive(name)))
+
+
+@command(users)
+def restore(cli: Cli, name: Archived) -> None:
+    """Restore an archived user, with the status that it had. For administrators.
+
+    \b
+    Examples:
+      moorage users restore guest
+    """
+    _print(cli, cli.run(lambda client: client.users.restore(name)))
+
+
+@command(users)
+def delete(cli: Cli, name: Name) -> None:
+    """Delete a user that nothing names, such as one with a misspelt name. For administrators.
+
+    Its memberships, quotas and budgets are deleted with it. A user with sessions, endpoints, usage,
+    keys in force or entries in the audit log can only be archived.
+
+    \b
+    Examples:
+      moorage users delete anm
+    """
+    _print(cli, cli.run(lambda client: client.users.delete(name)))
 
 
 @command(users)
@@ -175,4 +219,5 @@ def _print(cli: Cli, view: UserView) -> None:
 
 def _row(view: UserView) -> tuple[str, ...]:
     projects = ", ".join(f"{project} ({role})" for project, role in sorted(view.projects.items()))
-    return view.name, view.status, view.platform_role or "", projects, view.email
+    status = view.status if view.archived_at is None else "archived"
+    return view.name, status, view.platform_role or "", projects, view.email

@@ -58,6 +58,11 @@ class UserView(View):
     version: int = Field(default=0, description="Differs after each change; the ETag.")
     created_at: datetime
     created_by: str = ""
+    archived_at: datetime | None = Field(
+        default=None,
+        description="When the user was archived; null if it is not. Its status is disabled.",
+    )
+    archived_by: str = ""
 
 
 class UserSubject(Model):
@@ -117,6 +122,11 @@ class ProjectView(View):
     version: int = Field(default=0, description="Differs after each change; the ETag.")
     created_at: datetime
     created_by: str = ""
+    archived_at: datetime | None = Field(
+        default=None,
+        description="When the project was archived; null if it is not. Its status is disabled.",
+    )
+    archived_by: str = ""
 
 
 class Membership(Model):

@@ -15,8 +15,9 @@ class Users(Resource):
     async def create(self, spec: UserSpec) -> UserView:
         return await self._call(UserView, "POST", "/v1/users", body=spec)
 
-    def list(self) -> PagedList[UserView]:
-        return self._list(UserView, "/v1/users")
+    def list(self, *, archived: bool = False) -> PagedList[UserView]:
+        """Users. ``archived``: include those that are archived."""
+        return self._list(UserView, "/v1/users", {"archived": "true"} if archived else None)
 
     async def get(self, name: str) -> UserView:
         return await self._call(UserView, "GET", f"/v1/users/{segment(name)}")
@@ -26,6 +27,19 @@ class Users(Resource):
         different version."""
         path = f"/v1/users/{segment(name)}"
         return await self._call(UserView, "PATCH", path, body=patch, if_match=etag(version))
+
+    async def archive(self, name: str) -> UserView:
+        """Archive a user without live sessions and endpoints. Its keys are refused from then
+        on."""
+        return await self._call(UserView, "POST", f"/v1/users/{segment(name)}/archive")
+
+    async def restore(self, name: str) -> UserView:
+        """Restore an archived user."""
+        return await self._call(UserView, "POST", f"/v1/users/{segment(name)}/restore")
+
+    async def delete(self, name: str) -> UserView:
+        """Delete a user that nothing names."""
+        return await self._call(UserView, "DELETE", f"/v1/users/{segment(name)}")
 
     async def me(self) -> WhoAmI:
         return await self._call(WhoAmI, "GET", "/v1/session")
@@ -60,6 +74,9 @@ class SyncUsers(SyncResource[Users]):
     list = listed(Users.list)
     get = blocking(Users.get)
     update = blocking(Users.update)
+    archive = blocking(Users.archive)
+    restore = blocking(Users.restore)
+    delete = blocking(Users.delete)
     me = blocking(Users.me)
     set_password = blocking(Users.set_password)
     delete_password = blocking(Users.delete_password)

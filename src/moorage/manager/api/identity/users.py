@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from moorage.common.model.errors import Conflict
 from moorage.common.model.roles import MemberRole
 from moorage.common.model.spec import Model, Name
@@ -38,6 +40,7 @@ class _MemberPath(Model):
 
 class NamedQuery(WholeQuery):
     status: Status | None = None
+    archived: bool = Field(False, description="Include those that are archived.")
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
 
 
@@ -63,7 +66,7 @@ async def create_user(call: Call[UserSpec, NoQuery]) -> UserView:
 @route("GET", "/v1/users", "List users", query=NamedQuery, returns=Page[UserView], access="auditor")
 async def list_users(call: Call[None, NamedQuery]) -> Page[UserView]:
     return await call.deps.store.users.page(
-        call.scope, paging(call.query), status=call.query.status
+        call.scope, paging(call.query), status=call.query.status, archived=call.query.archived
     )
 
 
@@ -91,6 +94,41 @@ async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
         lambda: users.get(scope, name),
         lambda patch, versions: users.update(scope, name, patch, if_match=versions),
     )
+
+
+@route(
+    "DELETE",
+    _USER,
+    "Delete a user that nothing names: no session, endpoint, usage, key in force or entry in the "
+    "audit log",
+    returns=UserView,
+    access="admin",
+)
+async def delete_user(call: Call[None, NoQuery]) -> UserView:
+    return await call.deps.store.users.delete(call.scope, call.path("name"))
+
+
+@route(
+    "POST",
+    f"{_USER}/archive",
+    "Archive a user without live sessions and endpoints. Its keys are refused from then on, and "
+    "its history stays.",
+    returns=UserView,
+    access="admin",
+)
+async def archive_user(call: Call[None, NoQuery]) -> UserView:
+    return call.tagged(await call.deps.store.users.archive(call.scope, call.path("name")))
+
+
+@route(
+    "POST",
+    f"{_USER}/restore",
+    "Restore an archived user, with the keys, limits and members that it had",
+    returns=UserView,
+    access="admin",
+)
+async def restore_user(call: Call[None, NoQuery]) -> UserView:
+    return call.tagged(await call.deps.store.users.restore(call.scope, call.path("name")))
 
 
 @route(
@@ -148,7 +186,7 @@ async def create_project(call: Call[ProjectSpec, NoQuery]) -> ProjectView:
 )
 async def list_projects(call: Call[None, NamedQuery]) -> Page[ProjectView]:
     return await call.deps.store.projects.page(
-        call.scope, paging(call.query), status=call.query.status
+        call.scope, paging(call.query), status=call.query.status, archived=call.query.archived
     )
 
 
@@ -176,6 +214,41 @@ async def update_project(call: Call[ProjectPatch, NoQuery]) -> ProjectView:
         lambda: projects.get(scope, name),
         lambda patch, versions: projects.update(scope, name, patch, if_match=versions),
     )
+
+
+@route(
+    "DELETE",
+    _PROJECT,
+    "Delete a project that nothing names: no session, endpoint, usage, key in force or entry in the "
+    "audit log",
+    returns=ProjectView,
+    access="admin",
+)
+async def delete_project(call: Call[None, NoQuery]) -> ProjectView:
+    return await call.deps.store.projects.delete(call.scope, call.path("name"))
+
+
+@route(
+    "POST",
+    f"{_PROJECT}/archive",
+    "Archive a project without live sessions and endpoints. Its keys are refused from then on, and "
+    "its history stays.",
+    returns=ProjectView,
+    access="admin",
+)
+async def archive_project(call: Call[None, NoQuery]) -> ProjectView:
+    return call.tagged(await call.deps.store.projects.archive(call.scope, call.path("name")))
+
+
+@route(
+    "POST",
+    f"{_PROJECT}/restore",
+    "Restore an archived project, with the keys, limits and members that it had",
+    returns=ProjectView,
+    access="admin",
+)
+async def restore_project(call: Call[None, NoQuery]) -> ProjectView:
+    return call.tagged(await call.deps.store.projects.restore(call.scope, call.path("name")))
 
 
 @route(

@@ -23,7 +23,7 @@ from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.model.errors import StoreUnavailable
+from moorage.common.model.errors import Conflict, MoorageError, NotFound, StoreUnavailable
 from moorage.manager.store.database.connector import DatabaseConnector
 from moorage.manager.store.database.type_cache import TypeCachingConnection
 
@@ -99,6 +99,11 @@ async def _skip_reset(_: asyncpg.Connection) -> None:
     connection's settings."""
 
 
+# Refusals by our triggers, by SQLSTATE: Postgres leaves classes from I to Z to applications. The
+# message and the hint are written for whoever has sent the request.
+_REFUSALS: dict[str, type[MoorageError]] = {"MG001": Conflict, "MG002": NotFound}
+
+
 class StatementTimeout(StoreUnavailable):
     """The database has cancelled a statement that took too long."""
 
@@ -106,9 +111,14 @@ class StatementTimeout(StoreUnavailable):
 @asynccontextmanager
 async def translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]:
     """Raise ``StoreUnavailable`` for every error that means that Postgres currently cannot be
-    used."""
+    used, and ``Conflict`` or ``NotFound`` for what a trigger refuses."""
     try:
         yield
+    except asyncpg.UnknownPostgresError as error:
+        refusal = _REFUSALS.get(error.sqlstate or "")
+        if refusal is None:
+            raise
+        raise refusal(str(error.message), next_step=error.hint) from error
     except asyncpg.DiskFullError as error:
         raise StoreUnavailable(
             "the disk of Postgres is full",

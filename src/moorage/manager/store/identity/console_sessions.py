@@ -105,7 +105,7 @@ class ConsoleSessionStore:
         """The caller, with its user's projects."""
         key = scope.key
         assert key is not None
-        row = await self._db.fetchrow(SQL["user_list"], key.owner.user)
+        row = await self._db.fetchrow(SQL["user_list"], key.owner.user, True)
         console = key.console
 
         return WhoAmI(

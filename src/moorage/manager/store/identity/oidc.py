@@ -46,6 +46,12 @@ class OidcStore:
             )
 
         user = str(row["user_name"])
+        if row["is_archived"]:
+            raise SignInRefused(
+                f"user {user!r} is archived",
+                next_step=f"ask an administrator: `moorage users restore {user}`",
+            )
+
         granted = row["granted_role"]
         wanted = person.grants.platform_role
 
@@ -66,7 +72,7 @@ class OidcStore:
         await self._db.fetch(SQL["oidc_grant"], *who, granted, projects)
         if missing := await self._db.fetch(SQL["oidc_missing_projects"], sorted(projects)):
             log.warning(
-                "manager.oidc_rules name unknown projects",
+                "manager.oidc_rules name unknown or archived projects",
                 projects=[row["name"] for row in missing],
             )
 

@@ -1,8 +1,10 @@
-"""Users and projects in Postgres, with the members of projects. Neither is ever deleted or renamed,
-because histories and usage name them."""
+"""Users and projects in Postgres, with the members of projects. They are never renamed, because
+histories and usage name them, and are deleted only while nothing does; all others can be archived.
+Triggers enforce this (``require_owner``, ``refuse_archiving_in_use``, ``delete_only_empty``)."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Text
@@ -57,23 +59,28 @@ class UserStore:
         scope.require_all("users")
         args = spec.name, spec.email, spec.status, spec.platform_role, scope.actor
         if not await self._db.fetch(SQL["user_create"], *args):
-            raise Conflict(
-                f"a user named {spec.name!r} already exists", next_step="choose another name"
-            )
+            raise _taken("user", spec.name, (await self.get(scope, spec.name)).archived_at)
         return await self.get(scope, spec.name)
 
     async def page(
-        self, scope: Scope, paging: Paging = FIRST, *, status: str | None = None
+        self,
+        scope: Scope,
+        paging: Paging = FIRST,
+        *,
+        status: str | None = None,
+        archived: bool = False,
     ) -> Page[UserView]:
+        """Users. ``archived``: include archived ones."""
         scope.require_all("users")
-        rows, following = await _USERS.page(self._db, paging, None, only={"status": status})
+        only = {"status": status}
+        rows, following = await _USERS.page(self._db, paging, None, archived, only=only)
         return read_page(UserView, "user", rows=rows, read=_user, following=following)
 
     async def get(self, scope: Scope, name: str) -> UserView:
         """Get a user. Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to
         be shown."""
         scope.require_all("users")
-        row = await self._db.fetchrow(SQL["user_list"], name)
+        row = await self._db.fetchrow(SQL["user_list"], name, True)
         if row is None:
             raise NotFound(f"there is no user {name!r}", next_step="`moorage users` lists them")
         return read_one("user", name, row, _user)
@@ -95,6 +102,38 @@ class UserStore:
         self._notifier.notify([Topic.KEYS])
         return await self.get(scope, name)
 
+    async def archive(self, scope: Scope, name: str) -> UserView:
+        """Archive a user, whose keys and console sessions are refused from then on; no change if it
+        is archived. Raises ``NotFound``, and ``Conflict`` for a user with live sessions or
+        endpoints and for the last administrator."""
+        scope.require_all("users")
+        changed = await self._db.fetch(SQL["user_archive"], name, scope.actor)
+        view = await self.get(scope, name)
+        if not changed and view.archived_at is None:
+            raise Conflict(
+                f"{name!r} is the last administrator with a key that does not expire",
+                next_step="create another one first: `moorage keys create NAME --role admin`",
+            )
+
+        self._notifier.notify([Topic.KEYS])
+        return view
+
+    async def restore(self, scope: Scope, name: str) -> UserView:
+        """Restore a user with the status that it had; no change if it is not archived. Raises
+        ``NotFound``."""
+        scope.require_all("users")
+        await self._db.fetch(SQL["user_restore"], name)
+        self._notifier.notify([Topic.KEYS])
+        return await self.get(scope, name)
+
+    async def delete(self, scope: Scope, name: str) -> UserView:
+        """Delete a user that nothing names. Returns its last state. Raises ``NotFound``, and
+        ``Conflict`` for one that something names."""
+        view = await self.get(scope, name)
+        await self._db.fetch(SQL["user_delete"], name)
+        self._notifier.notify([Topic.KEYS])
+        return view
+
 
 class ProjectStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
@@ -113,23 +152,28 @@ class ProjectStore:
         )
         args = (*args, spec.reuse)
         if not await self._db.fetch(SQL["project_create"], *args):
-            raise Conflict(
-                f"a project named {spec.name!r} already exists", next_step="choose another name"
-            )
+            raise _taken("project", spec.name, (await self.get(scope, spec.name)).archived_at)
 
         return await self.get(scope, spec.name)
 
     async def page(
-        self, scope: Scope, paging: Paging = FIRST, *, status: str | None = None
+        self,
+        scope: Scope,
+        paging: Paging = FIRST,
+        *,
+        status: str | None = None,
+        archived: bool = False,
     ) -> Page[ProjectView]:
+        """Projects. ``archived``: include archived ones."""
         only = {"status": status}
-        rows, following = await _PROJECTS.page(self._db, paging, scope.projects, None, only=only)
+        args = scope.projects, None, archived
+        rows, following = await _PROJECTS.page(self._db, paging, *args, only=only)
         return read_page(ProjectView, "project", rows=rows, read=_project, following=following)
 
     async def get(self, scope: Scope, name: str) -> ProjectView:
         """Get a project. Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager
         to be shown."""
-        row = await self._db.fetchrow(SQL["project_list"], scope.projects, name)
+        row = await self._db.fetchrow(SQL["project_list"], scope.projects, name, True)
         if row is None:
             raise NotFound(
                 f"there is no project {name!r}", next_step="`moorage projects` lists them"
@@ -156,6 +200,38 @@ class ProjectStore:
 
         self._notifier.notify([Topic.KEYS])
         return await self.get(scope, name)
+
+    async def archive(self, scope: Scope, name: str) -> ProjectView:
+        """Archive a project, whose keys are refused from then on; no change if it is archived.
+        Raises ``NotFound``, and ``Conflict`` for a project with live sessions or endpoints."""
+        scope.require_all("projects")
+        if name == "default":
+            raise Conflict(
+                "project 'default' cannot be archived: keys that name no project belong to it",
+                next_step="refuse its keys instead: `moorage projects set default --status "
+                "disabled`",
+            )
+
+        await self._db.fetch(SQL["project_archive"], name, scope.actor)
+        self._notifier.notify([Topic.KEYS])
+        return await self.get(scope, name)
+
+    async def restore(self, scope: Scope, name: str) -> ProjectView:
+        """Restore a project with the status that it had; no change if it is not archived. Raises
+        ``NotFound``."""
+        scope.require_all("projects")
+        await self._db.fetch(SQL["project_restore"], name)
+        self._notifier.notify([Topic.KEYS])
+        return await self.get(scope, name)
+
+    async def delete(self, scope: Scope, name: str) -> ProjectView:
+        """Delete a project that nothing names. Returns its last state. Raises ``NotFound``, and
+        ``Conflict`` for one that something names."""
+        scope.require_all("projects")
+        view = await self.get(scope, name)
+        await self._db.fetch(SQL["project_delete"], name)
+        self._notifier.notify([Topic.KEYS])
+        return view
 
     async def members(
         self, scope: Scope, project: str, paging: Paging = FIRST, *, role: MemberRole | None = None
@@ -201,6 +277,15 @@ class ProjectStore:
     def _changed(self, user: str, rows: list[Any]) -> MemberView:
         self._notifier.notify([Topic.KEYS])
         return read_one("member", user, rows[0], _member, done="was changed")
+
+
+def _taken(kind: str, name: str, archived_at: datetime | None) -> Conflict:
+    if archived_at is not None:
+        return Conflict(
+            f"{kind} {name!r} was archived on {archived_at:%Y-%m-%d}, and keeps its name",
+            next_step=f"restore it: `moorage {kind}s restore {name}`, or choose another name",
+        )
+    return Conflict(f"a {kind} named {name!r} already exists", next_step="choose another name")
 
 
 def _rates(project: ProjectPatch) -> tuple[int | None, ...]:

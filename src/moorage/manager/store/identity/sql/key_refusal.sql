@@ -2,7 +2,8 @@
 SELECT k.name, k.owner, k.project, k.revoked_at, k.expires_at,
        k.expires_at <= now() AS is_expired,
        k.sha256 <> $1 AND k.previous_until <= now() AS is_replaced,
-       u.status AS user_status, p.status AS project_status
+       CASE WHEN u.archived_at IS NULL THEN u.status ELSE 'archived' END AS user_status,
+       CASE WHEN p.archived_at IS NULL THEN p.status ELSE 'archived' END AS project_status
 FROM api_keys k
 LEFT JOIN users u ON u.name = k.owner
 LEFT JOIN projects p ON p.name = k.project

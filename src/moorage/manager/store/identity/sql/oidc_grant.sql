@@ -10,7 +10,8 @@ WITH identity AS (
 ), wanted AS (
     SELECT i.user_name, w.key AS project, w.value AS role, i.granted_projects ->> w.key AS granted,
            m.role IS NOT DISTINCT FROM i.granted_projects ->> w.key AS is_ours
-    FROM identity i CROSS JOIN jsonb_each_text($4::jsonb) w JOIN projects p ON p.name = w.key
+    FROM identity i CROSS JOIN jsonb_each_text($4::jsonb) w
+    JOIN projects p ON p.name = w.key AND p.archived_at IS NULL
     LEFT JOIN memberships m ON m.project = w.key AND m.user_name = i.user_name
 ), given AS (
     INSERT INTO memberships (project, user_name, role, changed_by)
