@@ -73,7 +73,7 @@ def alive(pid: int) -> bool:
     """Checked without a signal, because an unreaped zombie still accepts signals."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
