@@ -14,6 +14,20 @@ FUZZ = ("tests/wire/test_api_fuzz.py", "-k", "every_answer")
 
 MUTATIONS = (
     Mutation(
+        "a command that no group of the help has",
+        "cli/command_groups.py",
+        '"contexts", "mcp"',
+        '"contexts"',
+        ("tests/unit/cli/test_cli_grammar.py", "-k", "group"),
+    ),
+    Mutation(
+        "global options in the help of every command",
+        "cli/help_pages.py",
+        "if not is_global(parameter)]",
+        "]",
+        ("tests/unit/cli/test_cli_grammar.py", "-k", "global"),
+    ),
+    Mutation(
         "a default that its own option refuses",
         "cli/commands/audit.py",
         "    ] = None,\n    limit:",

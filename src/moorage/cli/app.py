@@ -16,8 +16,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import moorage
+from moorage.cli.command_groups import COMMAND_GROUPS
 from moorage.cli.context import Cli, command, with_shared_options
 from moorage.cli.errors import ErrorReportingGroup
+from moorage.cli.help_pages import ShortHelp, help_records, is_global
 from moorage.cli.quick_parameters import QuickParameters
 from moorage.cli.suggestions import Suggesting
 
@@ -69,13 +71,26 @@ class _RootGroup(Suggesting, ErrorReportingGroup):
         finally:
             self.commands = imported
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Commands by task, then the options. Only here are the global options described."""
+        self.format_commands(ctx, formatter)
+        parameters = self.get_params(ctx)
+        own = [parameter for parameter in parameters if not is_global(parameter)]
+        shared = [parameter for parameter in parameters if is_global(parameter)]
+        for title, group in (("Global options", shared), ("Options", own)):
+            with formatter.section(title):
+                formatter.write_dl(help_records(group, ctx))
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         own = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted((own | _HELP).items()))
+        lines = own | _HELP
+        for title, names in COMMAND_GROUPS.items():
+            if rows := [(name, lines[name]) for name in names if name in lines]:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=16)
 
 
-class VerbGroup(Suggesting, QuickParameters, TyperGroup):
+class VerbGroup(Suggesting, ShortHelp, QuickParameters, TyperGroup):
     """Commands about one subject."""
 
 
@@ -95,8 +110,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Run models and jobs on GPUs, behind one OpenAI-compatible address.",
     epilog=(
-        "First steps: `moorage demo`, then `moorage serve MODEL`. Every command has --help "
-        "with examples."
+        "First steps: `moorage demo`, then `moorage serve MODEL`. `moorage COMMAND --help` "
+        "shows examples."
     ),
 )
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVa
 
 import typer
 
+from moorage.cli.help_pages import GLOBAL, HelpedCommand
 from moorage.cli.output import printable, takes_unicode, to_json
-from moorage.cli.quick_parameters import QuickCommand
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.model.durations import format_duration, parse_duration
 from moorage.common.model.errors import InvalidInput
@@ -44,16 +44,19 @@ SHARED: dict[str, Any] = {
     "url": Annotated[
         str | None,
         typer.Option(
+            metavar="URL",
+            rich_help_panel=GLOBAL,
             help=(
                 "Address of the manager, https:// or unix:///path. Default: MOORAGE_URL, or as "
                 "saved."
-            )
+            ),
         ),
     ],
     "key_file": Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
+            rich_help_panel=GLOBAL,
             help=(
                 "File with the API key. Default: MOORAGE_API_KEY, MOORAGE_API_KEY_FILE, or the "
                 "admin key."
@@ -63,22 +66,31 @@ SHARED: dict[str, Any] = {
     "openai_url": Annotated[
         str | None,
         typer.Option(
-            help="Address of the proxy, ending in /v1. Default: MOORAGE_OPENAI_URL, or as saved."
+            metavar="URL",
+            rich_help_panel=GLOBAL,
+            help="Address of the proxy, ending in /v1. Default: MOORAGE_OPENAI_URL, or as saved.",
         ),
     ],
     "ca_file": Annotated[
         str | None,
         typer.Option(
+            metavar="FILE",
+            rich_help_panel=GLOBAL,
             help="Certificate authority (PEM) to trust for https. Default: MOORAGE_CA_FILE, or as "
-            "saved."
+            "saved.",
         ),
     ],
     "output": Annotated[
-        Output | None, typer.Option("--output", "-o", help="Format of the results.")
+        Output | None,
+        typer.Option("--output", "-o", rich_help_panel=GLOBAL, help="Format of the results."),
     ],
     "no_color": Annotated[
         bool | None,
-        typer.Option("--no-color", help="Print without colours and bold text, like NO_COLOR=1."),
+        typer.Option(
+            "--no-color",
+            rich_help_panel=GLOBAL,
+            help="Print without colours and bold text, like NO_COLOR=1.",
+        ),
     ],
 }
 
@@ -215,7 +227,7 @@ def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Calla
     def register(
         function: Callable[Concatenate[Cli, P], None],
     ) -> Callable[Concatenate[Cli, P], None]:
-        app.command(name, **{"cls": QuickCommand} | settings)(with_shared_options(function))
+        app.command(name, **{"cls": HelpedCommand} | settings)(with_shared_options(function))
         return function
 
     return register

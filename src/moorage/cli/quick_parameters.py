@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperOption
 
 _UNKNOWN = object()
 
@@ -27,10 +27,7 @@ class _QuickArgument(TyperArgument):
 
 class QuickParameters:
     """Parameters of a command or group that accept plain values without conversion. typer lets a
-    command choose its own class, but not the class of its parameters.
-
-
-    """
+    command choose its own class, but not the class of its parameters."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
@@ -40,10 +37,6 @@ class QuickParameters:
             elif type(parameter) is TyperArgument:
                 parameter.__class__ = _QuickArgument
         return parameters
-
-
-class QuickCommand(QuickParameters, TyperCommand):
-    pass
 
 
 def _process(parameter: Any, ctx: Any, value: Any, process: Callable[[Any, Any], Any]) -> Any:

@@ -13,7 +13,9 @@ from invoke import Run
 
 from moorage import __main__
 from moorage.cli.app import full_root
-from moorage.cli.context import Output
+from moorage.cli.command_groups import COMMAND_GROUPS
+from moorage.cli.context import SHARED, Output
+from moorage.cli.help_pages import is_global
 
 # Commands that act on sessions and endpoints, or run the platform.
 ROOT_VERBS = {
@@ -83,6 +85,50 @@ def test_root_has_short_verbs_daemons_and_nouns() -> None:
 def test_help_of_the_root_has_the_first_line_of_each_command(moorage: Run) -> None:
     shown = " ".join(moorage("--help", COLUMNS="400").stdout.split())
     for name, command in ROOT.commands.items():
+        assert f" {name} {command.get_short_help_str(200)}" in shown
+
+
+def test_every_command_is_in_one_group_of_the_help() -> None:
+    grouped = [name for names in COMMAND_GROUPS.values() for name in names]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == set(ROOT.commands)
+
+
+def test_groups_of_commands_are_headings_of_the_help(moorage: Run) -> None:
+    shown = moorage("--help").stdout
+    titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
+    assert titles == [*COMMAND_GROUPS, "Global options", "Options"]
+    for title, names in COMMAND_GROUPS.items():
+        section = shown.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
+        assert re.findall(r"^  ([a-z-]+) ", section, re.MULTILINE) == list(names)
+
+
+def help_of(path: tuple[str, ...], command: Any) -> str:
+    context = typer.Context(command, info_name=" ".join(("moorage", *path)))
+    return str(command.get_help(context))
+
+
+def test_only_the_root_describes_global_options() -> None:
+    root = help_of((), ROOT)
+    for name in SHARED:
+        assert f"--{name.replace('_', '-')} " in root
+
+    seen = 0
+    for path, command in commands(ROOT):
+        shown = help_of(path, command)
+        shared = [option for option in command.params if is_global(option)]
+        for option in shared:
+            assert not re.search(rf"^  (-\w, )?{option.opts[0]} ", shown, re.MULTILINE), path
+
+        assert ("Global options, such as" in shown) == bool(shared), path
+        seen += bool(shared)
+
+    assert seen > 100
+
+
+def test_help_of_a_group_shows_whole_summaries(moorage: Run) -> None:
+    shown = " ".join(moorage("keys", "--help").stdout.split())
+    for name, command in ROOT.commands["keys"].commands.items():
         assert f" {name} {command.get_short_help_str(200)}" in shown
 
 

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 from typer.main import get_command
 
-from moorage.cli.quick_parameters import QuickCommand
+from moorage.cli.help_pages import HelpedCommand
 
 
 class Fruit(StrEnum):
@@ -80,7 +80,7 @@ def parsed(kind: type[TyperCommand], args: list[str]) -> Any:
     ids=" ".join,
 )
 def test_values_and_refusals_are_those_of_typer(args: list[str]) -> None:
-    quick = parsed(QuickCommand, args)
+    quick = parsed(HelpedCommand, args)
     slow = parsed(TyperCommand, args)
     assert quick == slow
     if isinstance(quick, dict):

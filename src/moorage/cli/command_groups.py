@@ -1,0 +1,27 @@
+"""The groups of ``moorage --help``, by task."""
+
+from __future__ import annotations
+
+# A test holds each command in one group.
+COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
+    "Run work": ("run", "start", "stop", "plan", "extend", "reload", "pipelines", "templates"),
+    "Serve models": (
+        *("serve", "scale", "rollout", "endpoints", "models"),
+        *("chat", "claude", "codex", "bench"),
+    ),
+    "Inspect": ("ps", "describe", "logs", "why", "top", "events", "usage", "sessions"),
+    "Use sessions and files": (
+        *("exec", "ssh", "cp", "open", "port-forward"),
+        *("rename", "label", "secrets", "workspaces"),
+    ),
+    "Administer": (
+        *("apply", "users", "projects", "keys", "groups", "agents"),
+        *("quotas", "limits", "budgets", "prices", "audit"),
+    ),
+    "Operate": (
+        *("demo", "up", "manager", "agent", "proxy"),
+        *("join-tokens", "peers", "managers", "config", "db", "upgrade", "doctor"),
+        *("scheduler", "simulate"),
+    ),
+    "Command line": ("contexts", "mcp", "version"),
+}
