@@ -14,6 +14,13 @@ FUZZ = ("tests/wire/test_api_fuzz.py", "-k", "every_answer")
 
 MUTATIONS = (
     Mutation(
+        "tools of agents without the null that resets a field",
+        "cli/mcp/tools.py",
+        'resets = self.method == "patch"',
+        "resets = False",
+        ("tests/unit/cli/test_cli_mcp.py", "-k", "short"),
+    ),
+    Mutation(
         "a command that no group of the help has",
         "cli/command_groups.py",
         '"contexts", "mcp"',

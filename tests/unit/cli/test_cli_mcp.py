@@ -54,6 +54,24 @@ def test_arguments_have_a_complete_schema(name: str) -> None:
     assert not {"follow", "dry_run", "If-Match"} & schema["properties"].keys()
 
 
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_short_schema_has_the_arguments_of_the_complete_one(name: str) -> None:
+    short = OPERATIONS[name].short_schema()
+    full = OPERATIONS[name].input_schema()
+    Draft202012Validator.check_schema(short)
+    assert short["properties"].keys() == full["properties"].keys()
+    assert short.get("required") == full.get("required")
+
+
+def test_short_schemas_accept_what_the_api_accepts() -> None:
+    session = Draft202012Validator(OPERATIONS["create_session"].short_schema())
+    accepted = {"command": ["true"], "resources": {"cpu": 1}, "runtime": "custom:mine"}
+    assert session.is_valid({"body": accepted})
+    assert not session.is_valid({"body": {"command": "true"}})
+    endpoint = Draft202012Validator(OPERATIONS["update_endpoint"].short_schema())
+    assert endpoint.is_valid({"name": "m", "body": {"image": None}}), "null resets a field"
+
+
 def test_examples_of_bodies_fit() -> None:
     one = OPERATIONS["create_session"]
     validator = Draft202012Validator(one.input_schema())

@@ -42,7 +42,7 @@ class Agent:
     book: PlanBook
     clock: LateClock
 
-    async def call(self, tool: str, **arguments: Any) -> types.CallToolResult:
+    async def call(self, tool: str, /, **arguments: Any) -> types.CallToolResult:
         return await self.tools.call(tool, arguments)
 
     async def plan(self, tool: str, **arguments: Any) -> str:
@@ -51,7 +51,7 @@ class Agent:
         assert made.structured_content is not None
         return str(made.structured_content["plan_id"])
 
-    async def refusal(self, tool: str, **arguments: Any) -> str:
+    async def refusal(self, tool: str, /, **arguments: Any) -> str:
         result = await self.call(tool, **arguments)
         assert result.is_error
         (text,) = result.content
@@ -65,6 +65,27 @@ async def agent(manager: FakeManager) -> AsyncIterator[Agent]:
     book = PlanBook(budget=2)
     async with Client(manager.url, KEY) as client:
         yield Agent(MoorageTools(client, DOCUMENT, book, clock, read_only=False), book, clock)
+
+
+def test_tools_with_their_schemas_are_short(agent: Agent) -> None:
+    """Agents read all of them first: at 3.5 bytes per token, less than 8,000 tokens."""
+    tools = agent.tools.tools()
+    sizes = [len(one.model_dump_json(by_alias=True, exclude_none=True)) for one in tools]
+    assert sum(sizes) < 8_000 * 3.5
+    assert max(sizes) < 3_000
+
+
+async def test_the_complete_schema_of_a_tool_is_available(agent: Agent) -> None:
+    listed = {tool.name: tool.input_schema for tool in agent.tools.tools()}
+    answer = await agent.call("get_schema", tool="plan_create_session")
+    assert answer.structured_content is not None
+    full = answer.structured_content["$defs"]["SessionSpec"]["properties"]
+    short = listed["plan_create_session"]["properties"]["body"]["properties"]
+    assert full.keys() == short.keys()
+    assert "description" in full["timeout_s"]
+    assert short["timeout_s"]["type"] == "number"
+    assert "no schema of 'x'" in await agent.refusal("get_schema", tool="x")
+    assert "no schema of ''" in await agent.refusal("get_schema")
 
 
 def created(manager: FakeManager) -> int:

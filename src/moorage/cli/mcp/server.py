@@ -23,14 +23,16 @@ from moorage.sdk.errors import ApiError
 from moorage.sdk.problems import problem_of
 
 APPLY = "apply_plan"
+SCHEMA = "get_schema"
 # Longer answers fill the context of an agent.
 MAX_TEXT = 60_000
 INSTRUCTIONS = """Moorage runs sessions (jobs, notebooks) and model endpoints on GPUs.
 
 Read tools answer immediately. To change something, call a plan_… tool with the complete
 request. It changes nothing, and returns what would happen with a plan_id. Show that to the user,
-then call apply_plan with the plan_id. A plan can be used once, within ten minutes. get_why explains
-why a session waits; get_logs returns its output."""
+then call apply_plan with the plan_id. A plan can be used once, within ten minutes. get_schema
+describes every field of a tool's body. get_why explains why a session waits; get_logs returns its
+output."""
 
 
 class MoorageTools:
@@ -56,7 +58,7 @@ class MoorageTools:
 
     def tools(self) -> list[types.Tool]:
         listed = [_tool(operation) for operation in self._operations.values()]
-        return [*listed, _APPLY_TOOL] if self._writes else listed
+        return [*listed, _SCHEMA_TOOL, *([_APPLY_TOOL] if self._writes else [])]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
         """Call a tool. Errors are returned as results, which the agent reads."""
@@ -76,6 +78,9 @@ class MoorageTools:
 
             return await self._apply(str(arguments.get("plan_id", "")))
 
+        if name == SCHEMA:
+            return self._schema(arguments)
+
         operation = self._operations.get(name.removeprefix(PLAN))
         if operation is None or operation.writes != name.startswith(PLAN):
             raise NotFound(f"there is no tool {name!r}", next_step="list the tools again")
@@ -90,6 +95,18 @@ class MoorageTools:
             return await self._plan(operation, dict(arguments))
 
         return (await self._request("GET", operation, arguments))[0]
+
+    def _schema(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The complete schema of a tool's arguments."""
+        name = str(arguments.get("tool", ""))
+        operation = self._operations.get(name.removeprefix(PLAN))
+        if operation is None or arguments.keys() != {"tool"}:
+            raise InvalidInput(
+                f"{SCHEMA} has no schema of {name!r}: `tool` is the name of a tool",
+                next_step="list the tools again",
+            )
+
+        return operation.input_schema()
 
     async def _plan(self, operation: Operation, arguments: dict[str, Any]) -> dict[str, Any]:
         hours = self._book.check(operation.name, arguments)
@@ -193,20 +210,29 @@ def _tool(operation: Operation) -> types.Tool:
         return types.Tool(
             name=operation.name,
             description=operation.summary,
-            input_schema=operation.input_schema(),
+            input_schema=operation.short_schema(),
             annotations=types.ToolAnnotations(read_only_hint=True),
         )
 
     return types.Tool(
         name=PLAN + operation.name,
-        description=(
-            f"Plan without changing anything: {operation.summary} The answer has a plan_id for "
-            f"{APPLY}."
-        ),
-        input_schema=operation.input_schema(),
+        description=(f"Plan: {operation.summary}"),
+        input_schema=operation.short_schema(),
         annotations=types.ToolAnnotations(read_only_hint=True),
     )
 
+
+_SCHEMA_TOOL = types.Tool(
+    name=SCHEMA,
+    description="Describe every field of a tool's arguments, such as those of plan_create_session.",
+    input_schema={
+        "type": "object",
+        "properties": {"tool": {"type": "string", "description": "Name of a tool."}},
+        "required": ["tool"],
+        "additionalProperties": False,
+    },
+    annotations=types.ToolAnnotations(read_only_hint=True),
+)
 
 _APPLY_TOOL = types.Tool(
     name=APPLY,

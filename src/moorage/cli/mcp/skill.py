@@ -21,7 +21,8 @@ The tools belong to `moorage mcp`. If they are missing, ask the user to add the 
 ## How to change something
 
 1. Call the tool `plan_…` with the complete request. It changes nothing. The answer has a `plan_id`, and what
-   would happen (`would_happen`) or what is there now (`now`).
+   would happen (`would_happen`) or what is there now (`now`). `get_schema` describes the fields of
+   a request.
 2. Tell the user what the plan does, on how many GPUs and for how long.
 3. Call `apply_plan` with the `plan_id`. A plan is used once, within ten minutes. If the resource has changed
    since, it is refused: plan again.

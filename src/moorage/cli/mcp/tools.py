@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from moorage.cli.mcp.schemas import short_body, short_parameter
 from moorage.common.model.errors import InvalidInput
 
 # Operations about permissions or the platform itself. Keys and secrets stay with people.
@@ -102,6 +103,23 @@ class Operation:
             schema["$defs"] = dict(self.definitions)
 
         return schema
+
+    def short_schema(self) -> dict[str, Any]:
+        """``input_schema`` without the descriptions and inner fields of the body."""
+        properties = {
+            name: short_parameter(parameter["schema"], parameter.get("description"))
+            for name, parameter in self.parameters.items()
+        }
+        if self.body is not None:
+            resets = self.method == "patch"
+            properties["body"] = short_body(self.body, self.definitions, with_null=resets)
+
+        full = self.input_schema()
+        return {
+            "type": "object",
+            "properties": properties,
+            **({"required": full["required"]} if "required" in full else {}),
+        }
 
     def pinned(self, arguments: Mapping[str, Any], found: Any) -> dict[str, Any]:
         """``arguments`` with the id of the resource ``found`` at ``about`` in place of its name,
