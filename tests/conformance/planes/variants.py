@@ -113,6 +113,7 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
     ),
     "test_revoked_keys": (Seam((SIMPLE,), "requests end by the time limit of their task"),),
     "test_cors": (Seam((SIMPLE,), "each plane adds the headers itself"),),
+    "test_native_paths": (Seam((SIMPLE,), "each plane builds the address at the replica itself"),),
     "test_traces": (Seam((SIMPLE,), "each plane adds the headers itself"),),
     "test_trusted_proxies": (Seam((SIMPLE,), "each plane finds out who its peer is"),),
     "test_slow_transfers": (
