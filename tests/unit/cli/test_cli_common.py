@@ -199,6 +199,7 @@ def test_closed_stdout_prints_no_traceback(manager: FakeManager, tmp_path: Path)
 
 def test_help_of_every_command_has_an_example(moorage: Run) -> None:
     listed = moorage().stdout
+    assert "--output" in listed
     for name in (
         "serve",
         "run",
@@ -225,7 +226,7 @@ def test_help_of_every_command_has_an_example(moorage: Run) -> None:
     ):
         shown = moorage(*args, "--help").stdout
         assert f"\n    moorage {args[0]}" in shown
-        assert "--output" in shown
+        assert "such as --url and -o: `moorage --help`" in shown
 
 
 def test_version(moorage: Run) -> None:
