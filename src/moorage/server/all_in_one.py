@@ -48,10 +48,10 @@ class AllInOne:
     """Manager, agent and proxy as one async context manager.
 
     Calls ``on_progress(message)`` when a component has started. After entering, ``url``,
-    ``openai_url``, ``internal_url``, ``manager`` and ``proxy_id`` are set, and ``processes``
-    describes how kernels run as processes. ``first_key`` is the first admin key in plain text; it
-    is set only on the very first start. After leaving, ``left_running`` has the kernels that keep
-    running, which the next start adopts.
+    ``openai_url``, ``internal_url``, ``manager``, ``proxy_id`` and ``proxy_address`` (of its
+    listener) are set, and ``processes`` describes how kernels run as processes. ``first_key`` is
+    the first admin key in plain text; it is set only on the very first start. After leaving,
+    ``left_running`` has the kernels that keep running, which the next start adopts.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class AllInOne:
         self.openai_url = ""
         self.internal_url = ""
         self.proxy_id = ""
+        self.proxy_address = "", 0
         self.first_key: str | None = None
         self.processes = ""
         self._agent: Agent | None = None
@@ -137,6 +138,7 @@ class AllInOne:
         await self._ensure_registered(manager, "proxy", proxy.id)
         await self._stack.enter_async_context(proxy)
         self.proxy_id = proxy.id
+        self.proxy_address = proxy.address
         self.openai_url = f"{proxy.scheme}://{usable_address(*proxy.address)}/v1"
         manager.models.url = manager.models.url or self.openai_url
         self.internal_url = "http://{}:{}".format(*proxy.internal_address)

@@ -136,11 +136,10 @@ def up(
         )
 
     def members(entered: AllInOne) -> list[Member]:
-        url = urlsplit(entered.openai_url)
-        address = (url.hostname or "", url.port or 0)
+        scheme = urlsplit(entered.openai_url).scheme
         return [
             *_manager_member(entered.manager),
-            proxy_member(entered.proxy_id, url.scheme, address),
+            proxy_member(entered.proxy_id, scheme, entered.proxy_address),
         ]
 
     use = EtcdUse(boot.home, etcd_access(loaded.settings.etcd))
