@@ -101,7 +101,13 @@ def use_code(platform: Platform) -> None:
     failed = platform.run(
         "exec", "code", "--code", "-", stdin="name = input('? ')\nraise ValueError(radius)"
     )
-    assert failed.returncode == 1
+    assert (failed.returncode, "EOFError" in failed.stderr) == (1, True)
+    assert "\x1b" not in failed.stderr
+    asks = "import getpass; print(input(), repr(input()), getpass.getpass())"
+    ended = platform.run("exec", "code", "--code", asks, stdin="one\n\nthree")
+    assert (ended.returncode, ended.stdout) == (0, "one '' three\n")
+    ended = platform.run("exec", "code", "--code", asks, stdin="one\n\n")
+    assert (ended.returncode, "EOFError" in ended.stderr) == (1, True)
     typed = "def double(x):\n    return 2 * x\n\ndouble(radius)\n"
     assert (
         platform.run("exec", "code", "--repl", stdin=typed)

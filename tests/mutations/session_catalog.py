@@ -334,4 +334,25 @@ MUTATIONS = (
         "return asked_s or 0.0",
         ("tests/store/test_preemption.py",),
     ),
+    Mutation(
+        "code gets empty answers at the end of standard input",
+        "cli/code_session.py",
+        "    if not line:\n        raise EOFError\n",
+        "",
+        ("tests/e2e/test_examples.py", "-k", "test_code"),
+    ),
+    Mutation(
+        "tracebacks of code are coloured in a pipe",
+        "cli/code_session.py",
+        "text if has_colours(cli.err) else uncoloured(text)",
+        "text",
+        ("tests/e2e/test_examples.py", "-k", "test_code"),
+    ),
+    Mutation(
+        "tracebacks of code are coloured against the user's wish",
+        "cli/output.py",
+        " and not console.no_color",
+        "",
+        ("tests/unit/cli/test_cli_common.py", "-k", "colours_of_tracebacks"),
+    ),
 )

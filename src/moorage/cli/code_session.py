@@ -6,6 +6,7 @@ import base64
 import codeop
 import getpass
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from moorage.cli import exit_codes
 from moorage.cli.context import Cli
 from moorage.cli.interrupts import terminated_like_ctrl_c
-from moorage.cli.output import printable
+from moorage.cli.output import has_colours, printable, uncoloured
 
 if TYPE_CHECKING:
     from moorage.sdk import Client
@@ -82,7 +83,7 @@ def _run(cli: Cli, name: str, code: str, options: dict[str, Any]) -> Execution:
         view = await client.executions.start(name, ExecutionSpec(code=code, **options))
         try:
             return await client.executions.resume(
-                name, view, on_item=None if cli.json else _print, on_input=_ask
+                name, view, on_item=None if cli.json else partial(_print, cli), on_input=_ask
             )
         except BaseException:
             await client.executions.interrupt(name, view.run_id)
@@ -96,13 +97,17 @@ def _run(cli: Cli, name: str, code: str, options: dict[str, Any]) -> Execution:
 
 
 def _ask(prompt: str, password: bool) -> str:
-    """Read an answer from the terminal or from standard input."""
+    """Read an answer from the terminal or from standard input. Raises ``EOFError`` at its end."""
     if sys.stdin.isatty():
         return getpass.getpass(prompt) if password else input(prompt)
-    return sys.stdin.readline().rstrip("\n")
+
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")
 
 
-def _print(item: dict[str, Any]) -> None:
+def _print(cli: Cli, item: dict[str, Any]) -> None:
     match item["type"]:
         case "stream":
             stream = sys.stderr if item["name"] == "stderr" else sys.stdout
@@ -110,10 +115,9 @@ def _print(item: dict[str, Any]) -> None:
         case "result" | "display":
             print(_text_of(item["data"]), flush=True)
         case "error":
-            print(
-                "\n".join(item["traceback"]) or f"{item['name']}: {item['message']}",
-                file=sys.stderr,
-            )
+            # ipykernel colours tracebacks, whoever reads them
+            text = "\n".join(item["traceback"]) or f"{item['name']}: {item['message']}"
+            print(text if has_colours(cli.err) else uncoloured(text), file=sys.stderr)
         case "truncated" | "gap":
             print("moorage: some output was dropped", file=sys.stderr)
 

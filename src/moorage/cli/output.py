@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from moorage.common.views.resources import KernelView, SessionView
     from moorage.common.views.steps import StepRef
 
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 # Minimum width to which a table column is cut, in cells: the longest status, ``TERMINATING``.
 _LEAST_WIDTH = 11
 # Spaces between two columns.
@@ -66,12 +67,21 @@ def to_json(value: Any) -> str:
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def has_colours(console: Console) -> bool:
+    """Whether the console's stream shows colours, and the user wants them."""
+    return console.color_system is not None and not console.no_color
+
+
+def uncoloured(text: str) -> str:
+    """``text`` without the sequences that set colours."""
+    return _COLOUR.sub("", text)
+
+
 class PlainLog:
     """A filter that makes a program's output safe for a terminal. Colours are removed, other
     control characters are escaped, and carriage returns start a new line, because they would
     overwrite earlier text."""
 
-    _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
     _UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,64})?|\r)\Z")
 
     def __init__(self) -> None:
@@ -84,7 +94,7 @@ class PlainLog:
         unfinished = None if final else self._UNFINISHED.search(text)
         end = unfinished.start() if unfinished else len(text)
         text, self._rest = text[:end], text[end:]
-        return printable(self._COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+        return printable(uncoloured(text).replace("\r\n", "\n").replace("\r", "\n"))
 
 
 class LogWriter:

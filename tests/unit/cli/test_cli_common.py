@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
+from rich.console import Console
 from scripted_session import batch
 from tests.forked_command import ForkedCommand, run_forked
 
+from moorage.cli.output import has_colours
 from moorage.cli.parse import guess_engine, guess_name, locate_model
 from moorage.common.model.errors import ConfigError
 from moorage.sdk.installation.connection import find_connection
@@ -256,3 +258,14 @@ def test_local_paths_become_absolute_and_hub_ids_stay(
     assert locate_model("tiny.gguf") == str(tmp_path / "tiny.gguf")
     (tmp_path / "Qwen" / "Qwen3-0.6B").mkdir(parents=True)
     assert locate_model("Qwen/Qwen3-0.6B") == str(tmp_path / "Qwen" / "Qwen3-0.6B")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "coloured"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+)
+def test_colours_of_tracebacks(terminal: bool, no_color: bool, coloured: bool) -> None:
+    console = Console(
+        force_terminal=terminal, no_color=no_color, _environ={"TERM": "xterm-256color"}
+    )
+    assert has_colours(console) is coloured

@@ -11,6 +11,8 @@ from typing import Any
 
 Item = dict[str, Any]
 
+# The answer to a request for input that ends the input, as in the clients of Jupyter.
+END_OF_INPUT = "\x04"
 MAX_CODE_BYTES = 256 * 1024
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024  # of a run; more is dropped, which is noted
 PAGE_BYTES = 512 * 1024

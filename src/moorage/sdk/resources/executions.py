@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from moorage.common.model.code_runs import RunStatus
+from moorage.common.model.code_runs import END_OF_INPUT, RunStatus
 from moorage.common.views.executions import (
     CompletionSpec,
     CompletionView,
@@ -38,8 +38,9 @@ class Executions(Resource):
         ``options``: additional fields of ``ExecutionSpec``, such as ``language``.
 
         ``on_item`` is called with each item as it arrives. ``on_input`` is called with the prompt
-        of an input request and whether it is for a password, and returns the answer. Without
-        ``on_input``, the code cannot ask for input. If this call is cancelled or the manager does
+        of an input request and whether it is for a password, and returns the answer. If it raises
+        ``EOFError``, the code's ``input()`` raises it, too. Without ``on_input``, the code cannot
+        ask for input. If this call is cancelled or the manager does
         not answer, the run continues.
         """
         given = {"code": code, "stdin": on_input is not None} | options
@@ -75,7 +76,10 @@ class Executions(Resource):
 
             if view.status is RunStatus.WAITING_INPUT and on_input is not None:
                 wish = next(item for item in reversed(items) if item["type"] == "input")
-                text = await asyncio.to_thread(on_input, wish["prompt"], wish["password"])
+                try:
+                    text = await asyncio.to_thread(on_input, wish["prompt"], wish["password"])
+                except EOFError:
+                    text = END_OF_INPUT
                 view = await self.give_input(
                     ref, view.run_id, text, after=view.next, wait_s=_WAIT_S
                 )
