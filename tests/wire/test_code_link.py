@@ -23,7 +23,6 @@ from moorage.common.model.status import SessionType, Status
 from moorage.common.views.executions import ExecutionSpec
 from moorage.manager import Manager
 from moorage.sdk import ApiError, Client, Unreachable
-from moorage.sdk.streams import read_stream
 
 _DEV = SessionSpec(
     name="dev",
@@ -42,11 +41,8 @@ print(x)
 
 async def events_until(client: Client, run_id: str, last: str) -> list[dict[str, Any]]:
     """The items of a run's event stream up to the first one of this type."""
-    url = client.address(f"/v1/sessions/dev/executions/{run_id}/events", {})
-    pieces: Any = read_stream(
-        client.http, url, timeout_s=10, idle_s=30, unreachable=client.unreachable, headers={},
-        begin=lambda _: b"",
-    )  # fmt: skip
+    path = f"/v1/sessions/dev/executions/{run_id}/events"
+    pieces: Any = client.read_stream(path, {}, {}, idle_s=30, begin=lambda _: b"")
     text = ""
     async for piece in pieces:
         text += piece.decode()

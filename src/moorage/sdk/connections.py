@@ -1,6 +1,6 @@
-"""HTTP connections for plain calls, whose answers are read as a whole, and for event streams.
+"""HTTP connections for plain calls, whose answers are read as a whole, and for streams.
 
-h11 does the parsing, and connections are kept between calls. Logs and WebSockets use aiohttp, whose
+h11 does the parsing, and connections are kept between calls. Only WebSockets use aiohttp, whose
 import takes more CPU than the rest of a short command.
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import h11
 from aiohappyeyeballs import start_connection
 
+from moorage.common.aio.sockets import keep_alive
 from moorage.common.local import proof
 
 if TYPE_CHECKING:
@@ -77,16 +78,31 @@ class Connections:
 
             return await self._exchange(await self._connect(), request, body)
 
-    async def stream(self, target: str, headers: Mapping[str, str]) -> Streamed:
-        """Start a GET on a dedicated connection, which the caller closes. Raises the same errors as
-        ``exchange``."""
-        connection = await self._connect()
+    async def stream(
+        self, target: str, headers: Mapping[str, str], *, connect_s: float | None = None
+    ) -> Streamed:
+        """Start a GET on a dedicated connection, which the caller closes. ``connect_s``: limit for
+        connecting. Raises the same errors as ``exchange``."""
+        async with asyncio.timeout(connect_s):
+            connection = await self._connect()
+
         try:
-            status = await connection.begin(self._request("GET", target, headers))
+            # The body may be silent for a long time, so keepalive detects that the server has
+            # vanished.
+            connection.keep_alive()
+            response = await connection.begin(self._request("GET", target, headers))
         except BaseException:
             connection.close()
             raise
-        return Streamed(status, connection)
+
+        return Streamed(
+            status=response.status_code,
+            headers={
+                name.decode("ascii").lower(): value.decode("latin-1")
+                for name, value in response.headers
+            },
+            _connection=connection,
+        )
 
     def _request(self, method: str, target: str, headers: Mapping[str, str]) -> h11.Request:
         host = self._base.raw_authority.rpartition("@")[2]
@@ -134,9 +150,10 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """An answer whose body arrives in pieces."""
+    """An answer whose body arrives in pieces. ``headers``: by name in lower case."""
 
     status: int
+    headers: Mapping[str, str]
     _connection: _Connection
 
     async def next_piece(self) -> bytes | None:
@@ -155,19 +172,19 @@ class _Connection:
         self._writer = writer
 
     async def exchange(self, request: h11.Request, body: bytes) -> tuple[int, bytes]:
-        status = await self.begin(request, body)
+        response = await self.begin(request, body)
         pieces = list[bytes]()
         while (piece := await self.next_piece()) is not None:
             pieces.append(piece)
-        return status, b"".join(pieces)
+        return response.status_code, b"".join(pieces)
 
-    async def begin(self, request: h11.Request, body: bytes = b"") -> int:
-        """Send a request and return the answer's status. ``next_piece`` reads its body."""
+    async def begin(self, request: h11.Request, body: bytes = b"") -> h11.Response:
+        """Send a request and return the answer's head. ``next_piece`` reads its body."""
         events = (request, h11.Data(data=body), h11.EndOfMessage())
         self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
         while not isinstance(event := await self._next_event(), h11.Response):
             pass  # interim responses, such as 100
-        return event.status_code
+        return event
 
     async def next_piece(self) -> bytes | None:
         """Return the next piece of the body, or None at its end."""
@@ -175,6 +192,9 @@ class _Connection:
             if isinstance(event, h11.Data):
                 return bytes(event.data)
         return None
+
+    def keep_alive(self) -> None:
+        keep_alive(self._writer.get_extra_info("socket"))
 
     def ended(self) -> bool:
         return self._reader.at_eof()

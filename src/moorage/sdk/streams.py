@@ -1,23 +1,19 @@
-"""Streamed answers: the aiohttp session that carries them, and followed logs."""
+"""WebSockets: the aiohttp session that carries them, and its errors."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 from aiohttp.client_exceptions import UnixClientConnectorError
-from yarl import URL
 
 from moorage.common.aio.sockets import keep_alive_socket
 from moorage.sdk.connections import Closed, connect_proven
-from moorage.sdk.errors import ApiError, Unreachable
-from moorage.sdk.problems import problem_of
-
-B = TypeVar("B")
+from moorage.sdk.errors import Unreachable
 
 
 def new_session(
@@ -26,8 +22,7 @@ def new_session(
     """``path``: the manager's Unix socket, if it has one."""
     if path is not None:
         return aiohttp.ClientSession(headers=headers, connector=_ProvenConnector(path))
-    # A followed log may be silent for a long time, so keepalive detects that its manager has
-    # vanished.
+    # A command may be silent for a long time, so keepalive detects that its manager has vanished.
     connector = aiohttp.TCPConnector(socket_factory=keep_alive_socket, ssl=tls or True)
     return aiohttp.ClientSession(headers=headers, connector=connector)
 
@@ -61,31 +56,3 @@ def errors_of(unreachable: Callable[[Exception], Unreachable]) -> Iterator[None]
         raise unreachable(Closed()) from error
     except (aiohttp.ClientError, OSError) as error:  # TimeoutError, too
         raise unreachable(error) from error
-
-
-async def read_stream(
-    http: aiohttp.ClientSession,
-    url: URL,
-    *,
-    timeout_s: float,
-    idle_s: float | None,
-    unreachable: Callable[[Exception], Unreachable],
-    headers: Mapping[str, str],
-    begin: Callable[[Mapping[str, str]], B],
-) -> AsyncIterator[B | bytes]:
-    """Yield the result of ``begin`` for the answer's headers, then the body in pieces. ``idle_s``:
-    the longest silence; None means no limit.
-
-    Raises ``ApiError`` and ``Unreachable``.
-    """
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeout_s, sock_read=idle_s)
-    with errors_of(unreachable):
-        async with http.get(url, timeout=timeout, headers=headers) as answer:
-            if answer.status >= 300:
-                raise ApiError(
-                    answer.status, problem_of(str(url.origin()), answer.status, await answer.read())
-                )
-
-            yield begin(answer.headers)
-            async for piece in answer.content.iter_any():
-                yield piece

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 M = TypeVar("M", bound=BaseModel)
+B = TypeVar("B")
 
 
 # The manager's name in requests over its Unix socket.
@@ -209,17 +210,19 @@ class Transport:
         query: Mapping[str, str | None],
         headers: Mapping[str, str],
         *,
-        begin_s: float,
+        begin_s: float | None,
     ) -> Streamed:
         """Return the answer to a GET, whose body arrives in pieces. ``begin_s``: limit until the
-        answer starts.
+        answer starts; None means no limit beyond that for connecting.
 
         Raises ``ApiError`` and ``Unreachable``; reading the answer raises ``OSError``.
         """
         target = self.address(path, query).raw_path_qs
         try:
             async with asyncio.timeout(begin_s):
-                answer = await self._open().stream(target, self._headers | dict(headers))
+                answer = await self._open().stream(
+                    target, self._headers | dict(headers), connect_s=self.timeout
+                )
                 if answer.status < 300:
                     return answer
 
@@ -232,6 +235,35 @@ class Transport:
 
         raise ApiError(answer.status, problem_of(self.url, answer.status, refusal))
 
+    async def read_stream(
+        self,
+        path: str,
+        query: Mapping[str, str | None],
+        headers: Mapping[str, str],
+        *,
+        idle_s: float | None,
+        begin: Callable[[Mapping[str, str]], B],
+    ) -> AsyncIterator[B | bytes]:
+        """Yield the result of ``begin`` for the headers of the answer to a GET, by name in lower
+        case, then its body in pieces. ``idle_s``: the longest silence; None means no limit.
+
+        Raises ``ApiError`` and ``Unreachable``.
+        """
+        answer = await self.stream(path, query, headers, begin_s=idle_s)
+        with closing(answer):
+            yield begin(answer.headers)
+            while True:
+                try:
+                    async with asyncio.timeout(idle_s):
+                        piece = await answer.next_piece()
+                except OSError as error:  # TimeoutError, too
+                    raise self.unreachable(error) from error
+
+                if piece is None:
+                    return
+
+                yield piece
+
     def _open(self) -> Connections:
         if self._connections is None:
             raise RuntimeError("use the client within `async with Client(...) as client`")
@@ -239,7 +271,7 @@ class Transport:
 
     @property
     def http(self) -> aiohttp.ClientSession:
-        """The session for streams and WebSockets."""
+        """The session for WebSockets."""
         self._open()
         if self._http is None:
             from moorage.sdk.streams import new_session

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 from fake_manager import KEY, FakeManager
-from scripted_session import batch
+from scripted_session import batch, runs
+
+from moorage.common.model.reasons import Reason
 
 LIST_IMPORTS = """
 import sys
@@ -77,6 +79,15 @@ def test_ps_in_json_imports_only_the_resources_of_its_lists(manager: FakeManager
         "moorage.sdk.resources.endpoints",
         "moorage.sdk.resources.sessions",
     }
+
+
+@pytest.mark.parametrize("args", [("run", "--", "true"), ("logs", "job")])
+def test_followed_logs_import_no_aiohttp(args: tuple[str, ...], manager: FakeManager) -> None:
+    manager.next_session(**runs(0, Reason.EXIT_ZERO, b"done\n"))
+    manager.add_session(batch("job"))
+    assert not imports(*args, env={"MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY}) & (
+        NEVER | {"aiohttp"}
+    )
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,6 @@ class Sessions(Resource):
         space. ``since``: only output written since this time, which needs a time zone.
         """
         from moorage.sdk.log_following import Begin, LogReader, LogSelection, warn_of_loss
-        from moorage.sdk.streams import read_stream
 
         def read(wanted: LogSelection, offset: int | None) -> AsyncIterator[Begin | bytes]:
             query = {
@@ -196,16 +195,15 @@ class Sessions(Resource):
                 "timestamps": "true" if wanted.timestamps else None,
                 "since": wanted.since,
             }
-            return read_stream(
-                self._client.http,
-                self._client.address(f"/v1/sessions/{segment(ref)}/logs", query),
-                timeout_s=self._client.timeout,
-                idle_s=None if wanted.follow else self._client.timeout,
-                unreachable=self._client.unreachable,
+            return self._client.read_stream(
+                f"/v1/sessions/{segment(ref)}/logs",
+                query,
                 # Not in the query, because older managers refuse unknown parameters.
-                headers={} if offset is None else {OFFSET: str(offset)},
-                begin=lambda told: Begin(
-                    _number(told.get(OFFSET, "")), _number(told.get(ATTEMPT, ""))
+                {} if offset is None else {OFFSET: str(offset)},
+                idle_s=None if wanted.follow else self._client.timeout,
+                begin=lambda headers: Begin(
+                    _number(headers.get(OFFSET.lower(), "")),
+                    _number(headers.get(ATTEMPT.lower(), "")),
                 ),
             )
 
