@@ -13,8 +13,10 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import Status
+from moorage.manager.explain.feasibility import QUOTAS_CACHED_S
 from moorage.sdk import Client
 
 from .harness import Platform, until
@@ -159,6 +161,19 @@ async def test_infeasible_request_is_explained(client: Client) -> None:
     assert hold.reason == "infeasible"
     assert "cpu" in " ".join(hold.refusals)
     assert (await client.sessions.stop("big")).status is Status.CANCELLED
+
+
+async def test_request_above_its_quota_is_created_with_a_warning(client: Client) -> None:
+    await client.quotas.set("group", "default", QuotaLimits(sessions=0))
+    try:
+        await asyncio.sleep(QUOTAS_CACHED_S)
+        made = await client.sessions.create(SessionSpec(command=["true"], name="no-room", **SMALL))
+        assert made.warnings == [
+            "group default: 0 concurrent sessions of 0; it never starts under this limit"
+        ]
+        assert (await client.sessions.stop("no-room")).status is Status.CANCELLED
+    finally:
+        await client.quotas.delete("group", "default")
 
 
 @pytest.mark.parametrize("which", ["url", "openai_url"])

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from moorage.common.aio.clock import ManualClock
-from moorage.common.model.spec import SessionSpec
-from moorage.manager.explain.feasibility import FeasibilityCheck
+import pytest
 
-from .conftest import FakeAgent, mark_silent, open_store
+from moorage.common.aio.clock import ManualClock
+from moorage.common.model.group_options import QuotaLimits
+from moorage.common.model.spec import SessionSpec
+from moorage.manager.explain.feasibility import QUOTAS_CACHED_S, FeasibilityCheck
+from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store import Store
+
+from .conftest import FakeAgent, StoreClock, mark_silent, open_store
 
 
 def ask(**more: object) -> SessionSpec:
@@ -33,3 +39,23 @@ async def test_infeasible_request_is_reported(migrated_database: str) -> None:
         assert await mark_silent(store, "large") == ["large"]
         clock.advance(6)
         assert await check.refusals(ask()) == [], "it may come back"
+
+
+@pytest.mark.usefixtures("owners")
+async def test_request_above_a_whole_quota_is_reported(store: Store, clock: StoreClock) -> None:
+    ann = Owner("ann", "vision")
+    check = FeasibilityCheck(store.scheduling, clock)
+    assert await check.exceeded_quotas(ask(), ann) == []
+    limits = QuotaLimits(slots={"cuda.device": "2"}, sessions=0)
+    await store.quotas.put(Scope.system(), "user", "ann", limits)
+    await store.quotas.put(Scope.system(), "project", "vision", QuotaLimits(sessions=1))
+    clock.advance(QUOTAS_CACHED_S)
+    never = "it never starts under this limit"
+    assert await check.exceeded_quotas(ask(), ann) == [
+        f"user ann: 0 concurrent sessions of 0; {never}",
+        f"user ann: cuda.device: used 0 + requested 3 > limit 2 (over by 1); {never}",
+    ]
+    assert await check.exceeded_quotas(ask(), Owner("bob", "vision")) == []
+    assert await check.exceeded_quotas(ask(resources={"cpu": 1}), ann) == [
+        f"user ann: 0 concurrent sessions of 0; {never}"
+    ]

@@ -60,7 +60,10 @@ def one_line(error: MoorageError) -> str:
     step = f"; {error.next_step}" if error.next_step else ""
     if isinstance(error, ApiError) and error.status == 401 and not step:
         step = "; give the API key with --key-file or MOORAGE_API_KEY"
-    return printable(error.message + step, one_line=True)
+
+    # Messages of the proxy and of engines are sentences.
+    message = error.message.removesuffix(".") if step else error.message
+    return printable(message + step, one_line=True)
 
 
 class ErrorReportingGroup(QuickParameters, TyperGroup):

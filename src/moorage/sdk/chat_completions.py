@@ -149,7 +149,8 @@ def _error(url: str, status: int, parsed: dict[str, Any], body: bytes) -> ApiErr
 
     steps = {
         401: "give the API key with --key-file or MOORAGE_API_KEY",
-        404: "`moorage ps` lists the models",
+        404: "`moorage ps` lists the models; those of another project must be shared with yours "
+        "(`moorage serve --share`)",
         503: "wait until it is ready: `moorage ps`",
     }
     return ApiError(

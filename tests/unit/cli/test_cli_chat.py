@@ -64,6 +64,13 @@ def test_chat_fails_on_an_error_in_mid_stream(manager: FakeManager, moorage: Run
     assert "moorage: engine died" in result.stderr
 
 
+def test_a_sentence_is_joined_with_the_next_step(manager: FakeManager, moorage: Run) -> None:
+    body = '{"error": {"message": "The model \'x\' does not exist.", "code": "model_not_found"}}'
+    manager.can("POST", "/v1/chat/completions", 404, body)
+    result = moorage("chat", "x", "hi")
+    assert "does not exist; `moorage ps` lists the models" in result.stderr
+
+
 def test_chat_refuses_an_empty_question(moorage: Run) -> None:
     assert moorage("chat", "tiny", stdin="").exit_code == 2
 

@@ -177,6 +177,13 @@ def test_which_manager_is_meant(tmp_path: Path, url: str | None, found: str, ins
                 find_connection(env, url=url)
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8700", "http://localhost:8700/"])
+def test_another_user_of_the_host_learns_whose_manager_it_is(tmp_path: Path, url: str) -> None:
+    env = {"MOORAGE_HOME": str(tmp_path)}
+    with pytest.raises(ConfigError, match=f"is not the manager of {tmp_path}"):
+        find_connection(env, url=url)
+
+
 @pytest.mark.parametrize(
     ("saved", "found"),
     [

@@ -1,5 +1,5 @@
-"""Feasibility check: whether any agent could ever run a session, answered when the session is
-created.
+"""Feasibility check: whether any agent could ever run a session, and whether its quotas could ever
+admit it, answered when the session is created.
 
 It asks the planner about this session alone, so its answer is the answer that the session would
 get. Answers are cached for a short time, because most sessions that arrive in large numbers make
@@ -13,11 +13,15 @@ from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.explain.candidate import candidate
+from moorage.manager.identity.keys import Owner
 from moorage.manager.scheduling import AgentState, Policy, Snapshot, plan, refusal_message
+from moorage.manager.scheduling.core.messages import unmet_message
+from moorage.manager.scheduling.core.quotas import Quotas
 from moorage.manager.store.scheduling.repository import SchedulingStore
 from moorage.manager.store.sessions import spec_kernels
 
 CACHED_S = 5.0
+QUOTAS_CACHED_S = 1.0
 CACHED_ANSWERS = 256
 
 
@@ -27,6 +31,8 @@ class FeasibilityCheck:
         self._clock = clock
         # by group, with the time at which it was read
         self._agents: dict[str, tuple[float, tuple[AgentState, ...]]] = {}
+        # by group, with the time at which they were read
+        self._quotas: dict[str, tuple[float, Quotas]] = {}
         # with the time at which it expires
         self._answers: dict[tuple[object, ...], tuple[float, list[str]]] = {}
 
@@ -50,6 +56,23 @@ class FeasibilityCheck:
 
         self._answers[key] = now + CACHED_S, lines
         return lines
+
+    async def exceeded_quotas(self, spec: SessionSpec, owner: Owner) -> list[str]:
+        """Explain which quotas of ``owner`` and of the group the session exceeds even if nothing
+        else is counted, one line for each limit. Empty if the database is unavailable. A quota that
+        changed within the last ``QUOTAS_CACHED_S`` may be missed."""
+        group = spec.resource_group
+        now = self._clock.monotonic()
+        read_at, quotas = self._quotas.get(group, (-QUOTAS_CACHED_S, Quotas(group, ())))
+        if now - read_at >= QUOTAS_CACHED_S:
+            try:
+                quotas = Quotas(group, await self._scheduling.unused_quotas(group))
+            except StoreUnavailable:
+                return []
+
+            self._quotas[group] = now, quotas
+
+        return [unmet_message(unmet) for unmet in quotas.check(candidate(spec, owner))]
 
     async def _ask(self, spec: SessionSpec, now: float) -> list[str]:
         """Ask the planner. The agents' capacity rarely changes, so only a refusal justifies reading

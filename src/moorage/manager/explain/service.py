@@ -56,6 +56,10 @@ class ExplanationService:
         """See ``FeasibilityCheck.refusals``."""
         return await self._feasibility.refusals(spec)
 
+    async def exceeded_quotas(self, scope: Scope, spec: SessionSpec) -> list[str]:
+        """See ``FeasibilityCheck.exceeded_quotas``."""
+        return await self._feasibility.exceeded_quotas(spec, scope.owner)
+
     async def why(self, scope: Scope, ref: str) -> WhyView:
         """Explain why a session is pending and until when, or return its status if it is not.
 

@@ -41,7 +41,7 @@ def proven_url(url: str, home: Path, *, is_explicit: bool, is_insecure: bool) ->
         if is_insecure:
             return url
 
-        if socket is None:
+        if socket is None or not _has_manager(home):
             raise ConfigError(
                 f"the server at {url} cannot prove that it is a manager, because it has no TLS and "
                 f"is not the manager of {home}; no API key is sent there",
@@ -54,6 +54,12 @@ def proven_url(url: str, home: Path, *, is_explicit: bool, is_insecure: bool) ->
         return url
 
     return unix_url(socket)
+
+
+def _has_manager(home: Path) -> bool:
+    """Whether a manager has run with this state directory. Otherwise, the manager on this host
+    belongs to another user, even if it listens on the default port."""
+    return bool(read_connection(home / "connection.json")) or (home / "run").is_dir()
 
 
 def own_socket(home: Path, url: str) -> str | None:

@@ -168,8 +168,8 @@ async def create(
 async def _with_warnings(
     call: Call[SessionSpec, CreateQuery], spec: SessionSpec, made: SessionView
 ) -> SessionView:
-    """Add warnings if no agent could ever run the session, and about partially supported fields,
-    secrets in `env`, and budgets.
+    """Add warnings if no agent could ever run the session or a quota never admits it, and about
+    partially supported fields, secrets in `env`, and budgets.
 
     The session has already been created."""
     call.request[SESSION] = made.id
@@ -177,6 +177,7 @@ async def _with_warnings(
     found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
     found += plain_secrets.warnings(plain_secrets.of_workload(spec))
     found += [f"{message}: {line}" for line in await call.deps.explanations.infeasible(spec)]
+    found += await call.deps.explanations.exceeded_quotas(call.scope, spec)
     found += await call.deps.store.budgets.warnings(call.scope)
 
     return made.model_copy(update={"warnings": found}) if found else made

@@ -146,6 +146,18 @@ class QuotaStore:
             sums.by_owner(share_by, group) if uses_drf else None,
         )
 
+    async def unused(self, group: str, *, of_site: bool) -> tuple[Quota, ...]:
+        """The quotas that apply in ``group``, as if nothing were used. ``of_site``: as for
+        ``shares``."""
+        rows = await self._rows(Scope.system(), None, None)
+        found = []
+        for row in rows:
+            if _applies(row, group, of_site):
+                quota = self._planned(row, HeldSums(), None, group)
+                found.append(replace(quota, node_seconds=row["node_seconds"] if of_site else None))
+
+        return tuple(found)
+
     def _planned(self, row: Row, sums: HeldSums, jobs: MonthSums | None, group: str) -> Quota:
         """The planner's quota. If a quota cannot be read, nothing is allowed, so that a limit is
         not lifted because a newer release has set it."""

@@ -145,6 +145,11 @@ class SchedulingStore:
             usage=usage,
         )
 
+    async def unused_quotas(self, group: str) -> tuple[Quota, ...]:
+        """The quotas that apply in the group, as if nothing were used."""
+        of_site = await self._groups.site(group) is not None
+        return await self._quotas.unused(group, of_site=of_site)
+
     def invalidate_caches(self) -> None:
         """Make the next snapshots reread all agents and pending sessions."""
         self._agents.invalidate(None)
