@@ -14,6 +14,7 @@ from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.views.endpoints import EndpointView
+from moorage.common.views.keys import KeyLimits, KeySpec
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
@@ -114,6 +115,21 @@ async def test_routing_is_no_part_of_a_revision(platform: Platform) -> None:
     assert (view.spec.model, view.spec.routing.fallbacks[0].model) == ("one", "other")
     await platform.update({"routing": None})
     assert (await route(platform)).fallbacks == ()
+
+
+async def test_limits_of_bodies_reach_the_proxies(platform: Platform) -> None:
+    await platform.create(routing={"max_body_bytes": 5000})
+    assert (await route(platform)).max_body_bytes == 5000
+    assert (await platform.update({"routing": {"max_body_bytes": None}})).revision == 1
+    assert (await route(platform)).max_body_bytes == 0
+
+    keys = platform.store.keys
+    await keys.create(SYSTEM, KeySpec(name="small", max_body_bytes=3000))
+    [grant] = (await platform.store.routes.table()).keys
+    assert grant.max_body_bytes == 3000
+    await keys.update(SYSTEM, "small", KeyLimits())
+    [grant] = (await platform.store.routes.table()).keys
+    assert grant.max_body_bytes == 0
 
 
 ADAPTERS = [{"name": "sql", "source": "/loras/sql"}]

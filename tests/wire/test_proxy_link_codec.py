@@ -62,6 +62,7 @@ ROUTES = st.builds(
     adapters=st.lists(TEXT, max_size=3).map(tuple),
     apis=st.lists(TEXT, max_size=3).map(tuple),
     suspended_until=st.integers(0, 2**40),
+    max_body_bytes=st.integers(0, 2**40),
 )
 KEYS = st.builds(
     m.KeyGrant,
@@ -82,6 +83,7 @@ KEYS = st.builds(
     budgets=st.lists(
         st.builds(m.BudgetGrant, subject=TEXT, unit=TEXT, hard=INTEGERS), max_size=2
     ).map(tuple),
+    max_body_bytes=st.integers(0, 2**40),
 )
 PROJECTS = st.builds(m.ProjectGrant, name=TEXT, limits=LIMITS)
 APP_ROUTES = st.builds(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from moorage.common.model.errors import InvalidInput
+from moorage.common.model.slots import parse_size
 from moorage.common.model.unique_keys import unique_object
 
 if TYPE_CHECKING:
@@ -94,6 +95,20 @@ def limit(text: str, option: str) -> int | None:
             f"{option}={text!r} is not a number", next_step="write a number, or `none`"
         )
     return None if text == "none" else int(text)
+
+
+def size_limit(text: str, option: str) -> int | None:
+    """A size in bytes, or None for ``none``. Raises ``InvalidInput``, which names the option and
+    the text."""
+    if text == "none":
+        return None
+
+    try:
+        return parse_size(text)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{option}={text!r}: {error}", next_step="write a size such as 20MiB, or `none`"
+        ) from None
 
 
 def secret_env(given: Sequence[str] | None) -> dict[str, str] | None:

@@ -83,6 +83,7 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
     "test_fallbacks": (
         Seam((SIMPLE,), "its own sessions with the addresses and the TLS of providers"),
     ),
+    "test_body_limits": (Seam((SIMPLE,), "each plane counts and reads bodies itself"),),
     "test_fuzz": (Seam((SIMPLE,), "aiohttp's parsers on both sides"),),
     "test_limits": (Seam((SIMPLE,), "aiohttp's limits, and its own reading of bodies"),),
     "test_request_framing": (

@@ -53,6 +53,9 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_pa
         ("create a/", "a name consists of 1 to 128"),
         ("create a --requests-per-minute many", "--requests-per-minute='many' is not a number"),
         ("create a --concurrent -1", "--concurrent='-1' is not a number"),
+        ("create a --max-body 5", "--max-body='5'"),
+        ("create a --max-body 0", "max_body_bytes"),
+        ("create a --max-body many", "write a size such as 20MiB, or `none`"),
         ("create root", "a key named 'root' already exists"),
         ("revoke nobody", "no key named 'nobody'"),
     ],
@@ -68,18 +71,21 @@ def test_keys_refuses_invalid_requests(
 
 def test_limits_of_a_key(manager: FakeManager, moorage: Run) -> None:
     limits = ("--requests-per-minute", "60", "--tokens-per-minute", "9000", "--concurrent", "0")
-    assert moorage("keys", "create", "ci", *limits).exit_code == 0
+    assert moorage("keys", "create", "ci", *limits, "--max-body", "20MiB").exit_code == 0
 
     def stored() -> tuple[int | None, ...]:
         key = manager.store.keys.views["ci"]
-        return key.requests_per_minute, key.tokens_per_minute, key.concurrent_requests
+        rates = key.requests_per_minute, key.tokens_per_minute, key.concurrent_requests
+        return *rates, key.max_body_bytes
 
-    assert stored() == (60, 9000, 0)
+    assert stored() == (60, 9000, 0, 20 << 20)
     assert (
         moorage("keys", "set", "ci", "--requests-per-minute", "none", "--concurrent", "4").exit_code
         == 0
     )
-    assert stored() == (None, 9000, 4), "other settings stay"
+    assert stored() == (None, 9000, 4, 20 << 20), "other settings stay"
+    assert moorage("keys", "set", "ci", "--max-body", "none").exit_code == 0
+    assert stored() == (None, 9000, 4, None)
 
 
 def test_list_marks_an_expired_key(manager: FakeManager, moorage: Run) -> None:

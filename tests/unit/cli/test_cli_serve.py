@@ -125,6 +125,14 @@ def test_serve_with_fallbacks(manager: FakeManager, moorage: Run) -> None:
     assert "unknown field 'key'" in result.stderr
 
 
+def test_serve_with_a_limit_of_bodies(manager: FakeManager, moorage: Run) -> None:
+    assert moorage("serve", "org/big", "--max-body", "20MiB").exit_code == 0
+    assert manager.endpoints["big"].routing.max_body_bytes == 20 << 20
+    result = moorage("serve", "org/other", "--max-body", "20")
+    assert result.exit_code == 2
+    assert "--max-body='20'" in result.stderr
+
+
 def test_serve_reports_a_failed_start_and_deletes_the_endpoint(
     manager: FakeManager, moorage: Run
 ) -> None:

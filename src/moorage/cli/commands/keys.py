@@ -66,6 +66,12 @@ Concurrent = Annotated[
     str | None,
     typer.Option("--concurrent", metavar="N", help=f"Limit of concurrent requests {_MODELS_ONLY}"),
 ]
+MaxBody = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Largest body of a request to a model, such as 20MiB; `none`: any."
+    ),
+]
 
 
 @command(keys)
@@ -100,6 +106,7 @@ def create(
     requests_per_minute: Requests = None,
     tokens_per_minute: Tokens = None,
     concurrent: Concurrent = None,
+    max_body: MaxBody = None,
     create_missing: Annotated[
         bool,
         typer.Option(
@@ -122,7 +129,7 @@ def create(
     fields: dict[str, Any] = {"name": name, "user": user, "project": project, "role": role}
     given = {field: value for field, value in fields.items() if value is not None}
     given |= {"create_missing": True} if create_missing else {}
-    rates = _rates(requests_per_minute, tokens_per_minute, concurrent)
+    rates = _rates(requests_per_minute, tokens_per_minute, concurrent, max_body)
     limits = (
         _limits(cli, expires, scopes=scope, models=model, groups=group, max_priority=max_priority)
         | rates
@@ -143,6 +150,7 @@ def set_limits(
     requests_per_minute: Requests = None,
     tokens_per_minute: Tokens = None,
     concurrent: Concurrent = None,
+    max_body: MaxBody = None,
 ) -> None:
     """Change the restrictions and the expiry of a key; other settings stay.
 
@@ -151,7 +159,7 @@ def set_limits(
       moorage keys set chat --model qwen --model embed
       moorage keys set ci --expires 30d
     """
-    rates = _rates(requests_per_minute, tokens_per_minute, concurrent)
+    rates = _rates(requests_per_minute, tokens_per_minute, concurrent, max_body)
     limits = (
         _limits(cli, expires, scopes=scope, models=model, groups=group, max_priority=max_priority)
         | rates
@@ -217,17 +225,23 @@ def _limits(
     return limits
 
 
-def _rates(requests: str | None, tokens: str | None, concurrent: str | None) -> dict[str, object]:
+def _rates(
+    requests: str | None, tokens: str | None, concurrent: str | None, max_body: str | None
+) -> dict[str, object]:
     texts = {
         "--requests-per-minute": ("requests_per_minute", requests),
         "--tokens-per-minute": ("tokens_per_minute", tokens),
         "--concurrent": ("concurrent_requests", concurrent),
     }
-    return {
+    given: dict[str, object] = {
         field: parse.limit(text, option)
         for option, (field, text) in texts.items()
         if text is not None
     }
+
+    if max_body is not None:
+        given["max_body_bytes"] = parse.size_limit(max_body, "--max-body")
+    return given
 
 
 @list_command(keys)

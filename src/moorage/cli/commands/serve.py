@@ -89,6 +89,10 @@ Fallbacks = Annotated[
         "MODEL,url=URL,secret=NAME at an outside provider; repeatable.",
     ),
 ]
+MaxBody = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Largest body of a request, such as 20MiB."),
+]
 Replicas = Annotated[int | None, typer.Option(help="Number of replicas. Default: 1.")]
 Least = Annotated[
     int | None, typer.Option("--min", help="Minimum number of replicas; 0: stop when idle.")
@@ -123,6 +127,7 @@ def serve(
     idle_timeout: IdleTimeout = None,
     adapter: Adapters = None,
     fallback: Fallbacks = None,
+    max_body: MaxBody = None,
     max_surge: Annotated[
         int | None, typer.Option(help="Rolling update: extra replicas above the number.")
     ] = None,
@@ -170,7 +175,7 @@ def serve(
     fields: dict[str, Any] = {
         "replicas": replicas,
         "autoscale": _autoscale(least, most, scale_on or [], idle_timeout),
-        **_serving(max_surge, fallback or [], adapter or [], share),
+        **_serving(max_surge, adapter or [], share, _routing(fallback or [], max_body)),
         "resources": parse.resources(resources or [], {"--gpus": gpus}),
         **{"resource_group": group, "args": arg, "env": parse.environment(env, env_file)},
         **{"secret_env": parse.secret_env(secret), "reload": parse.reload(reload)},
@@ -243,15 +248,24 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _serving(
-    max_surge: int | None, fallbacks: list[str], adapters: list[str], share: list[str] | None
+    max_surge: int | None, adapters: list[str], share: list[str] | None, routing: dict[str, Any]
 ) -> dict[str, Any]:
     named = parse.pairs(adapters, "--adapter", "sql=/models/sql-lora")
     return {
         "shared_with": share or None,
         "adapters": [{"name": name, "source": source} for name, source in named.items()] or None,
         "rollout": _given({"max_surge": max_surge}) or None,
-        "routing": {"fallbacks": list(map(parse.fallback, fallbacks))} if fallbacks else None,
+        "routing": routing or None,
     }
+
+
+def _routing(fallbacks: list[str], max_body: str | None) -> dict[str, Any]:
+    limit = None if max_body is None else parse.size_limit(max_body, "--max-body")
+    given = {
+        "fallbacks": list(map(parse.fallback, fallbacks)) or None,
+        "max_body_bytes": limit,
+    }
+    return _given(given)
 
 
 def _autoscale(

@@ -329,6 +329,7 @@ class ModelRoute:
     apis: tuple[str, ...] = ()
     # Unix seconds until which an exhausted budget of its payer stops it; 0 if none does
     suspended_until: int = 0
+    max_body_bytes: int = 0  # largest request body; 0 if the endpoint sets no limit
 
     @property
     def endpoint(self) -> str:
@@ -371,6 +372,7 @@ class KeyGrant:
     # Unix seconds until which a soft limit of such a budget is reached; 0 if none is
     warned_until: int = 0
     budgets: tuple[BudgetGrant, ...] = ()  # of the key, its user and its project, with hard limits
+    max_body_bytes: int = 0  # largest body of its requests to models; 0 if the key sets no limit
 
 
 @dataclass(frozen=True, slots=True)

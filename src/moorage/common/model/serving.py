@@ -14,6 +14,7 @@ from moorage.common.model.errors import MoorageError
 IDLE_TIMEOUT_S = 600.0
 _Count = Annotated[int, Field(ge=0, le=1000)]
 Rate = Annotated[int, Field(ge=0, le=1_000_000_000)]
+BodySize = Annotated[int, Field(ge=1, le=1 << 40)]
 _Target = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
@@ -148,6 +149,13 @@ class Routing(Model):
         default=1.25,
         description=(
             "Affinity: a replica gets at most this multiple of its share of the requests in flight."
+        ),
+    )
+    max_body_bytes: BodySize | None = Field(
+        default=None,
+        description=(
+            "Largest body of a request, in bytes. The smallest limit applies: this one, the key's "
+            "`max_body_bytes`, and the setting `proxy.max_body_bytes`."
         ),
     )
     apis: Annotated[list[str], Field(max_length=32)] = Field(

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.common.model.roles import KeyScope, Role
-from moorage.common.model.serving import Rate
+from moorage.common.model.serving import BodySize, Rate
 from moorage.common.model.spec import Model, Name
 from moorage.common.model.timestamps import Timestamp
 
@@ -39,6 +39,13 @@ class KeyLimits(Model):
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
     concurrent_requests: Rate | None = None
+    max_body_bytes: BodySize | None = Field(
+        default=None,
+        description=(
+            "Largest body of a request to a model, in bytes. The smallest limit applies: this one, "
+            "the endpoint's `routing.max_body_bytes`, and the setting `proxy.max_body_bytes`."
+        ),
+    )
     expires_at: Timestamp | None = Field(
         default=None, description="By default, it is valid until it is revoked."
     )
@@ -98,6 +105,7 @@ class KeyView(BaseModel):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent_requests: int | None = None
+    max_body_bytes: int | None = None
     version: int = Field(default=0, description="Differs after each change; the ETag.")
     created_at: datetime
     created_by: str = ""

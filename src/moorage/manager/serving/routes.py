@@ -126,6 +126,7 @@ def _routing(
         "prefix_affinity": routing.affinity == "prefix",
         "max_load": routing.max_load,
         "apis": tuple(routing.apis),
+        "max_body_bytes": routing.max_body_bytes or 0,
     }
 
 

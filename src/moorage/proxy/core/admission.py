@@ -7,7 +7,7 @@ size (413), encoding (415), JSON body (400), model known (404), replica ready (5
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
@@ -28,6 +28,13 @@ from moorage.proxy.core.apis import (
     split_azure,
     split_project,
     stored_id,
+)
+from moorage.proxy.core.body_limit import (
+    BodyLimit,
+    limit_of_any,
+    limit_of_head,
+    limit_of_route,
+    model_in_beginning,
 )
 from moorage.proxy.core.body_model import Renamed, renamed, with_model_added
 from moorage.proxy.core.error_response import ErrorResponse
@@ -56,6 +63,8 @@ from moorage.proxy.core.routes import IndexedTable
 ENGINES = frozenset(_ENGINES) - {"custom"}
 MOST_PERMITS = 64
 """A decision about one head."""
+NO_BODY = BodyLimit(0)
+"""The limit of a request that becomes a WebSocket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +95,15 @@ class BodyRequired:
     requested stored response, otherwise empty. ``is_anthropic``: errors have Anthropic's format.
     ``upgrades``: the request becomes a WebSocket. ``model``: the model in the address, otherwise
     empty. ``session``: the session named by the client, whose requests go to one replica.
-    ``permits``: granted permits by model. ``cors``: headers of every answer, for browsers."""
+    ``permits``: granted permits by model. ``cors``: headers of every answer, for browsers.
+    ``limit``: of the body, as far as the head determines it."""
 
     __slots__ = (
         "content_type",
         "cors",
         "is_anthropic",
         "key",
+        "limit",
         "method",
         "model",
         "path",
@@ -118,6 +129,7 @@ class BodyRequired:
         upgrades: bool = False,
         model: str = "",
         session: str = "",
+        limit: BodyLimit | None = None,
     ) -> None:
         self.path = path
         self.key = key
@@ -130,11 +142,12 @@ class BodyRequired:
         self.upgrades = upgrades
         self.model = model
         self.session = session
+        self.limit = NO_BODY if limit is None else limit
         self.permits: dict[str, Permit] = {}
         self.cors: Pairs = ()
 
     def __eq__(self, other: object) -> bool:
-        """Compare without the permits, which follow from the rest and the table."""
+        """Compare without the permits and the limit, which follow from the rest and the table."""
         return isinstance(other, BodyRequired) and self._all() == other._all()
 
     def __hash__(self) -> int:
@@ -159,6 +172,7 @@ class BodyRequired:
             upgrades=self.upgrades,
             model=self.model,
             session=self.session,
+            limit=self.limit,
         )
         renewed.cors = self.cors
         return renewed
@@ -282,7 +296,8 @@ def admit_head(
             path, key, project=project, method=method, headers=headers, query=query
         )
 
-    if error := _check_body(headers, size, policy):
+    limit = limit_of_head(policy.max_body_bytes, key)
+    if error := _too_large(size, limit, key, model, table=table) or _check_coding(headers):
         return error
 
     wants_progress = headers.get("X-Moorage-Progress") == "1"
@@ -298,14 +313,53 @@ def admit_head(
         is_anthropic=is_anthropic,
         model=model,
         session=headers.get(SESSION, "")[:256],
+        limit=limit,
     )
 
 
-def _check_body(
-    headers: Mapping[str, str], size: int | None, policy: AdmissionPolicy
+def _too_large(
+    size: int | None, limit: BodyLimit, key: KeyGrant | None, model: str, *, table: IndexedTable
 ) -> ErrorResponse | None:
-    if size is not None and size > policy.max_body_bytes:
-        return error_response.body_too_large(policy.max_body_bytes)
+    """The error for a body that is announced with ``size`` bytes, if it is certainly too large.
+    ``model``: in the address, otherwise empty."""
+    if size is None:
+        return None
+    if table.limited_models and size > 0:
+        of_endpoint: BodyLimit | None = None
+        if model:
+            of_endpoint = limit_of_route(_visible_route(model, key, table))
+        elif key is not None and key.limits_models:
+            of_endpoint = limit_of_any([table.model(name) for name in key.models])
+        if of_endpoint is not None and of_endpoint.size < limit.size:
+            limit = of_endpoint
+
+    return error_response.body_too_large(limit) if size > limit.size else None
+
+
+def _visible_route(model: str, key: KeyGrant | None, table: IndexedTable) -> ModelRoute | None:
+    """A model's route, if the key may use it: errors reveal nothing about other models."""
+    route = table.model(model)
+    return route if route is not None and may_ask(RequestCaller(key), route) else None
+
+
+def limit_by_beginning(
+    head: BodyRequired, begin: Callable[[], bytes], table: IndexedTable, names: ModelNames
+) -> BodyLimit | None:
+    """The limit of the endpoint that the first bytes of a body name; None if they name none, or if
+    it is not smaller than the limit from the head."""
+    if not table.limited_models or head.upgrades or head.response_id:
+        return None
+
+    name = head.model or model_in_beginning(begin(), head.content_type)
+    route = names.route(name, table) if name else None
+    if route is None or not may_ask(RequestCaller(head.key, head.project, names), route):
+        return None
+
+    limit = limit_of_route(route)
+    return limit if limit is not None and limit.size < head.limit.size else None
+
+
+def _check_coding(headers: Mapping[str, str]) -> ErrorResponse | None:
     encoding = headers.get("Content-Encoding", "identity").strip().lower()
     return None if encoding in ("", "identity") else error_response.unsupported_encoding(encoding)
 
@@ -377,6 +431,11 @@ def admit_body(
             return found
 
         permit = found
+
+    if 0 < permit.max_body_bytes < len(body):
+        limit = limit_of_route(permit.route)
+        assert limit is not None
+        return error_response.body_too_large(limit, close=False)
 
     span = None if large is None else large.model_span
     forward = Forward(permit, head.path, document, body=more, model_span=span)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
+from moorage.proxy.core.body_limit import OF_ENDPOINT, OF_KEY, BodyLimit
 from moorage.proxy.core.retry import Failure
 
 INVALID = "invalid_request_error"
@@ -169,15 +170,26 @@ def other_project(name: str) -> ErrorResponse:
     return ErrorResponse(403, "permission_error", "project_not_allowed", message)
 
 
-def body_too_large(limit: int) -> ErrorResponse:
-    return ErrorResponse(
-        413,
-        INVALID,
-        "request_too_large",
-        f"The body exceeds the limit of {limit} bytes. Send less, or raise the setting "
-        "proxy.max_body_bytes.",
-        close=True,
+def body_too_large(
+    limit: BodyLimit, *, is_expanded: bool = False, close: bool = True
+) -> ErrorResponse:
+    """``is_expanded``: the body was compressed, and exceeds the limit without its compression.
+    ``close``: the rest of it was not read."""
+    body = "The decompressed body" if is_expanded else "The body"
+    if limit.source == OF_KEY:
+        owner = "this API key"
+        setting = "`max_body_bytes` of the key (`moorage keys set NAME --max-body SIZE`)"
+    elif limit.source == OF_ENDPOINT:
+        owner = f"the endpoint {_shorten(limit.endpoint)!r}"
+        setting = "`routing.max_body_bytes` of the endpoint (`moorage endpoints set`)"
+    else:
+        owner = "this proxy"
+        setting = "the setting proxy.max_body_bytes"
+
+    message = (
+        f"{body} exceeds the limit of {owner}, {limit.size} bytes. Send less, or raise {setting}."
     )
+    return ErrorResponse(413, INVALID, "request_too_large", message, close=close)
 
 
 def too_intricate() -> ErrorResponse:

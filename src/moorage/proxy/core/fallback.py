@@ -106,6 +106,8 @@ class FallbackChain:
                 return None
             if missing_in_engine(head, found) is not None:
                 return None
+            if 0 < found.max_body_bytes < len(self._body):
+                return None
 
             route = found
             target = pick(fallback.model)

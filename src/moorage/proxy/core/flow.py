@@ -28,6 +28,7 @@ from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
 from moorage.proxy.core.admission import BodyRequired, LocalResponse, large_body, may_go_on
 from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
+from moorage.proxy.core.body_limit import BodyLimit
 from moorage.proxy.core.commands import (
     READ_BODY,
     Break,
@@ -53,7 +54,7 @@ from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limits.limiter import Ask, Observer, RequestReservation
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT, with_priority
-from moorage.proxy.core.request_body import LargeReader
+from moorage.proxy.core.request_body import WHOLE_BYTES, LargeReader
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import (
     BUSY,
@@ -93,7 +94,9 @@ class RequestFlow:
     __slots__ = (
         "_attempts",
         "_clock_offset_s",
+        "_has_begun",
         "_kept_bytes",
+        "_limit",
         "_request",
         "_reservation",
         "_router",
@@ -135,6 +138,8 @@ class RequestFlow:
         self._request: ForwardedRequest | None = None
         self._reservation: RequestReservation | None = None
         self._kept_bytes = 0  # of a large body, in the memory for bodies
+        self._has_begun = False  # to read a large body
+        self._limit: BodyLimit | None = None  # of the endpoint that the body's beginning names
 
         # time that the proxy itself waited, for the body and for replicas
         self._waits_since = now
@@ -244,6 +249,32 @@ class RequestFlow:
         if self.state == STREAMING:
             raise IllegalEvent("refuse", self.state)
         return self._answer(error, now)
+
+    @property
+    def limit(self) -> BodyLimit:
+        """The limit of the body, as far as it is known by now."""
+        admitted = self.admitted
+        assert admitted is not None
+        return admitted.limit if self._limit is None else self._limit
+
+    def receive(
+        self, size: int, announced: int, begin: Callable[[], bytes]
+    ) -> ErrorResponse | None:
+        """``size`` bytes of the body have arrived by now. ``announced``: its whole size, 0 if
+        unknown. ``begin``: returns what has arrived, and is called once, because the beginning of a
+        large body may name an endpoint with a limit of its own. Returns the error for a body that
+        is too large, or for which the proxy has no room."""
+        if size > WHOLE_BYTES and not self._has_begun:
+            admitted = self.admitted
+            assert admitted is not None
+            self._has_begun = True
+            self._limit = self._router.limit_by_beginning(admitted, begin)
+
+        limit = self.limit
+        if size > limit.size or announced > limit.size:
+            return error_response.body_too_large(limit)
+
+        return self.keep(size) if size > WHOLE_BYTES else None
 
     def keep(self, size: int) -> ErrorResponse | None:
         """Keep a large body, of which ``size`` bytes have arrived by now, until the response

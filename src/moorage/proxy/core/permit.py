@@ -19,6 +19,7 @@ class Permit:
     __slots__ = (
         "endpoint",
         "has_fallbacks",
+        "max_body_bytes",
         "name",
         "prefix_affinity",
         "route",
@@ -32,6 +33,7 @@ class Permit:
         self.name = route.name
         self.endpoint = route.endpoint
         self.has_fallbacks = bool(route.fallbacks)
+        self.max_body_bytes = route.max_body_bytes
         self.prefix_affinity = route.prefix_affinity
         self.subjects: tuple[LimitSubject, ...] | None = None
 

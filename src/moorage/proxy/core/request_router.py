@@ -23,6 +23,7 @@ from moorage.proxy.core.answering import COUNTED, FAILED, Answering
 from moorage.proxy.core.apis import split_project
 from moorage.proxy.core.app_traffic import AppTraffic
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
+from moorage.proxy.core.body_limit import BodyLimit
 from moorage.proxy.core.body_memory import BodyMemory
 from moorage.proxy.core.canary import share
 from moorage.proxy.core.engine_room import EngineRoom
@@ -233,6 +234,15 @@ class RequestRouter:
         if not self.credentials.is_exceeded(now):
             return None
         return stale_credentials(self.credentials.age_s(now))
+
+    def limit_by_beginning(
+        self, head: BodyRequired, begin: Callable[[], bytes]
+    ) -> BodyLimit | None:
+        """The limit of the endpoint that the first bytes of a body name, if it applies. ``begin``:
+        returns them."""
+        if self.table is None:
+            return None
+        return admission.limit_by_beginning(head, begin, self.table, self._policy.names)
 
     def admit_body(
         self, head: BodyRequired, body: bytes, now: float, large: LargeReader | None = None

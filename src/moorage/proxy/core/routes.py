@@ -42,7 +42,8 @@ class IndexedTable:
     """One generation of the route table, indexed by model name, key digest, kernel, session and
     app, and project. ``kernels``: each kernel's model. ``adapters``: models derived from those in
     the table. ``apis``: the paths that endpoints list themselves, with the number of these
-    endpoints. ``version``: a new object after each change, even within a generation.
+    endpoints. ``limited_models``: models whose endpoints limit the size of bodies. ``version``: a
+    new object after each change, even within a generation.
 
     ``revoked_agents``: peer ids. Replicas on these agents are left out even if routes contain them,
     because routes and credentials arrive separately.
@@ -58,6 +59,7 @@ class IndexedTable:
         "draining",
         "generation",
         "kernels",
+        "limited_models",
         "models",
         "revoked_agents",
         "version",
@@ -67,6 +69,7 @@ class IndexedTable:
         self.models: dict[str, ModelRoute] = {}
         self.adapters: dict[str, AdapterRoute] = {}
         self.apis: Counter[str] = Counter()
+        self.limited_models: set[str] = set()
         self.kernels: dict[KernelId, str] = {}
         self.draining: set[KernelId] = set()
         self._keys: dict[str, KeyGrant] = {}
@@ -120,6 +123,7 @@ class IndexedTable:
                 for adapter in before.adapters:
                     self.adapters.pop(adapter, None)
 
+                self.limited_models.discard(name)
                 for path in before.apis:
                     self.apis[path] -= 1
                     if not self.apis[path]:
@@ -136,6 +140,8 @@ class IndexedTable:
 
             self.models[route.name] = route
             self.apis.update(route.apis)
+            if route.max_body_bytes:
+                self.limited_models.add(route.name)
             for name in route.adapters:
                 self.adapters[name] = _adapter(route, name)
 

@@ -71,7 +71,7 @@ class Fallback(_message.Message):
     def __init__(self, model: _Optional[str] = ..., provider: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
 
 class ModelRoute(_message.Message):
-    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "ready_at", "max_model_len", "fallbacks", "fallback_after_s", "prefix_affinity", "suspended_until", "canary", "apis", "adapters", "max_load")
+    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "ready_at", "max_model_len", "fallbacks", "fallback_after_s", "prefix_affinity", "suspended_until", "canary", "apis", "adapters", "max_body_bytes", "max_load")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +90,7 @@ class ModelRoute(_message.Message):
     CANARY_FIELD_NUMBER: _ClassVar[int]
     APIS_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_LOAD_FIELD_NUMBER: _ClassVar[int]
     name: str
     created: int
@@ -109,11 +110,12 @@ class ModelRoute(_message.Message):
     canary: int
     apis: _containers.RepeatedScalarFieldContainer[str]
     adapters: _containers.RepeatedScalarFieldContainer[str]
+    max_body_bytes: int
     max_load: float
-    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., ready_at: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., suspended_until: _Optional[int] = ..., canary: _Optional[int] = ..., apis: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., ready_at: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., suspended_until: _Optional[int] = ..., canary: _Optional[int] = ..., apis: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_body_bytes: _Optional[int] = ..., max_load: _Optional[float] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
-    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner", "exhausted_until", "warned_until", "budgets")
+    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner", "exhausted_until", "warned_until", "budgets", "max_body_bytes")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +131,7 @@ class KeyGrant(_message.Message):
     EXHAUSTED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     WARNED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     BUDGETS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     sha256: str
     expires_at: int
     user: str
@@ -144,7 +147,8 @@ class KeyGrant(_message.Message):
     exhausted_until: int
     warned_until: int
     budgets: _containers.RepeatedCompositeFieldContainer[BudgetGrant]
-    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ..., id: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., priority: _Optional[int] = ..., owner: _Optional[str] = ..., exhausted_until: _Optional[int] = ..., warned_until: _Optional[int] = ..., budgets: _Optional[_Iterable[_Union[BudgetGrant, _Mapping]]] = ...) -> None: ...
+    max_body_bytes: int
+    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ..., id: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., priority: _Optional[int] = ..., owner: _Optional[str] = ..., exhausted_until: _Optional[int] = ..., warned_until: _Optional[int] = ..., budgets: _Optional[_Iterable[_Union[BudgetGrant, _Mapping]]] = ..., max_body_bytes: _Optional[int] = ...) -> None: ...
 
 class BudgetGrant(_message.Message):
     __slots__ = ("subject", "unit", "hard")

@@ -42,7 +42,7 @@ from moorage.manager.store.schema.base import TIME
 
 KEY_PREFIX = "mg-"
 RATES = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
-_RESTRICTIONS = ("scopes", "models", "resource_groups", "max_priority", *RATES)
+_RESTRICTIONS = ("scopes", "models", "resource_groups", "max_priority", *RATES, "max_body_bytes")
 _ASK = "check the key, or ask an administrator for a new one"
 
 _LISTING = Listing(
@@ -333,6 +333,7 @@ def _grant(row: Any) -> KeyGrant | None:
         exhausted_until=row["exhausted_until"],
         warned_until=row["warned_until"],
         budgets=tuple(BudgetGrant(*budget) for budget in row["budgets"] or ()),
+        max_body_bytes=row["max_body_bytes"] or 0,
     )
 
 

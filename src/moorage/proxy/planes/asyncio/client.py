@@ -207,7 +207,7 @@ class ClientConnection:
         last = self._last
         if last is not None and last[0] == plane.router.credentials_revision:
             length, end = last[1].match(data)
-            if 0 <= length <= plane.max_body:
+            if 0 <= length <= last[2].max_body:
                 self._begin_known(last[2], length, end)
                 return True
 
@@ -223,7 +223,7 @@ class ClientConnection:
         revision = plane.router.credentials_revision
         key = data[: found.start(1)] + data[found.end(1) : end]
         known = self._heads.get(key, revision)
-        if known is None:
+        if known is None or length > known.max_body:
             self._begin(data, end, key)
         else:
             self._last = revision, Pattern(data, found, end), known
@@ -373,25 +373,20 @@ class ClientConnection:
             ended = self._left == 0
 
         self._received += len(data)
-        if self._received > self._plane.max_body:
-            self._refuse(error_response.body_too_large(self._plane.max_body))
-            return
-
-        if ended and self._body is None:
-            self._complete(data, self._plane.monotonic())
-            return
-
         flow = self._exchange.flow
         assert flow is not None
-        if self._received > WHOLE_BYTES and (error := flow.keep(self._received)) is not None:
-            self._refuse(error)
+        if ended and self._body is None and self._received <= flow.limit.size:
+            self._complete(data, self._plane.monotonic())
             return
 
         if self._body is None:
             self._body = BytesIO()
 
         self._body.write(data)
-        if ended:
+        announced = 0 if self._left == _UNKNOWN else self._received + self._left
+        if error := flow.receive(self._received, announced, self._body.getvalue):
+            self._refuse(error)
+        elif ended:
             self._complete(self._body.getvalue(), self._plane.monotonic())
         else:
             self.deadline += size / self._plane.timeouts.body_bytes_per_s

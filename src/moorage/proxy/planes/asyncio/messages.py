@@ -18,7 +18,8 @@ _THOUSANDTHS: Final = [f".{number:03}" for number in range(1000)]
 
 class KnownHead:
     """The decision about a head, with the caller and the headers for a replica. ``expires``: when
-    the key expires. ``is_trusted``: the peer is a web server whose headers about the client
+    the key expires. ``max_body``: the largest body that is certainly admitted, in bytes.
+    ``is_trusted``: the peer is a web server whose headers about the client
     pass."""
 
     LIMIT: ClassVar = 64
@@ -39,6 +40,7 @@ class KnownHead:
         query = headers.query_to_replica(head.query)
         self._query = f"?{query}" if query else ""
         self.admitted = admitted
+        self.max_body = admitted.limit.size
         self.expires = admitted.key is not None and admitted.key.expires_at > 0
         self._lines: dict[str, tuple[Target, bytes]] = {}
 

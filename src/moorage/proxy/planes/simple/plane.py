@@ -42,7 +42,6 @@ from moorage.proxy.core.commands import (
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST, RequestFlow, resume_held
 from moorage.proxy.core.flow_states import HELD
-from moorage.proxy.core.request_body import WHOLE_BYTES
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable
@@ -387,7 +386,7 @@ class SimplePlane:
         return Farewell.REPLICA_LOST if self._admitted[flow].loses_agent else Farewell.KEY_REVOKED
 
     async def _read_body(self, context: RequestContext, flow: RequestFlow) -> Command:
-        limit = self._settings.max_body_bytes
+        announced = context.request.content_length or 0
         received = BytesIO()
         size = 0
         await context.send_continue()
@@ -397,14 +396,9 @@ class SimplePlane:
                 context.request.content, self._limits, waiting=self._clock.monotonic
             ):
                 size += len(piece)
-                if size > limit:
-                    error = error_response.body_too_large(limit)
-                    break
-
-                if size > WHOLE_BYTES and (error := flow.keep(size)) is not None:
-                    break
-
                 received.write(piece)
+                if error := flow.receive(size, announced, received.getvalue):
+                    break
         except TimeoutError:
             error = error_response.body_timeout(self._limits.body_s)
         except web.RequestPayloadError:

@@ -2,7 +2,7 @@
 SELECT s.sha256, s.until AS expires_at, coalesce(k.granted_role, k.role) AS role, k.owner,
        k.project, k.scopes, k.models, u.platform_role, m.role AS member_role, k.id, k.max_priority,
        p.max_priority AS project_priority, k.requests_per_minute, k.tokens_per_minute,
-       k.concurrent_requests,
+       k.concurrent_requests, k.max_body_bytes,
        coalesce((SELECT extract(epoch FROM max(b.resets_at))::bigint
                  FROM budgets b
                  WHERE b.level = 'hard' AND b.resets_at > now()
