@@ -12,6 +12,7 @@ MEMO = ("tests/unit/proxy/test_head_memo.py",)
 NAMES = ("tests/unit/proxy/test_model_names.py",)
 NATIVE = ("tests/unit/proxy/test_native_apis.py",)
 BODIES = ("tests/unit/proxy/test_body_memory.py",)
+EXPANDED = ("tests/unit/proxy/test_body_expander.py",)
 PLAYBOOKS = ("tests/unit/proxy/test_flow.py",)
 
 
@@ -784,5 +785,54 @@ MUTATIONS = (
         "self.limited_models.discard(name)",
         "pass",
         ("tests/unit/proxy/test_body_limit.py",),
+    ),
+    Mutation(
+        "an expanded body may have any size",
+        "proxy/core/body_expander.py",
+        "if self._size > self._limit.size:",
+        "if False:",
+        EXPANDED,
+    ),
+    Mutation(
+        "a bomb expands to the largest size",
+        "proxy/core/body_expander.py",
+        "if self._size > self._most:",
+        "if False:",
+        EXPANDED,
+    ),
+    Mutation(
+        "a body may have any number of gzip members",
+        "proxy/core/body_expander.py",
+        "if self._members == _MOST_MEMBERS:",
+        "if False:",
+        EXPANDED,
+    ),
+    Mutation(
+        "a truncated body passes as complete",
+        "proxy/core/body_expander.py",
+        "if not piece and not found and not has_ended:",
+        "if not piece and not found and not has_ended and self._size < 0:",
+        (*EXPANDED, "--timeout", "30"),
+    ),
+    Mutation(
+        "a compressed body expands in one step",
+        "proxy/core/body_expander.py",
+        "_WRITE_BYTES: Final = 262_144",
+        "_WRITE_BYTES: Final = 1 << 40",
+        EXPANDED,
+    ),
+    Mutation(
+        "expanded bodies take no room in the memory for bodies",
+        "proxy/core/body_expander.py",
+        "return self._keep(len(self._source) + self._size)",
+        "return None",
+        EXPANDED,
+    ),
+    Mutation(
+        "a replica takes the expanded body for a compressed one",
+        "proxy/core/headers.py",
+        '    "content-encoding",  # replicas get the expanded body\n',
+        "",
+        _tests("test_compressed_bodies", "expanded_body"),
     ),
 )

@@ -116,9 +116,20 @@ async def test_large_body_that_was_only_announced(plane: MakePlane) -> None:
         (head("Content-Length: 5", "Transfer-Encoding: chunked") + b"0\r\n\r\n", 400),
         (head("Content-Length: -5"), 400),
         (head("Transfer-Encoding: chunked") + b"zz\r\n{}\r\n", 400),
-        (post(b"{}", "Content-Encoding: gzip"), 415),
+        (post(b"{}", "Content-Encoding: br"), 415),
+        (post(b"{}", "Content-Encoding: gzip"), 400),
     ],
-    ids=["nonsense", "URL", "header", "headers", "both framings", "negative", "bad chunk", "gzip"],
+    ids=[
+        "nonsense",
+        "URL",
+        "header",
+        "headers",
+        "both framings",
+        "negative",
+        "bad chunk",
+        "coding",
+        "no gzip",
+    ],
 )
 async def test_malformed_request(plane: MakePlane, sent: bytes, status: int) -> None:
     async with serving_one(plane, answer) as (served, replica):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import random
 import selectors
 import socket
 import socketserver
@@ -311,6 +312,42 @@ def test_no_body_of_the_largest_size_holds_up_the_loop(running: Stage) -> None:
     for name, whole in sent.items():
         assert status(running.ask(whole)) == 200, name
         running.check(name)
+
+
+def without_data() -> bytes:
+    """A deflate stream of tables for codes, each with one code that ends the block."""
+    lengths = (1 if symbol in (18, 1) else 0 for symbol in CODE_ORDER)
+    fields = [(0, 1), (2, 2), (0, 5), (0, 5), (14, 4), *((length, 3) for length in lengths)]
+    fields += [(1, 1), (127, 7), (1, 1), (107, 7), (0, 3)]
+    bits = "".join(f"{value:0{width}b}"[::-1] for value, width in fields)
+    packed = (bits * 8)[::-1]
+    return int(packed, 2).to_bytes(len(bits), "little")
+
+
+CODE_ORDER = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1)
+
+
+def compressed() -> dict[str, tuple[bytes, str, int]]:
+    """Bodies with their codings, and the statuses that they get."""
+    image = b'{"model":"tiny","x":"%b"}' % random.Random(1).randbytes(24 * MIB).hex().encode()
+    return {
+        "largest": (gzip.compress(image, 1), "gzip", 200),
+        "bomb": (gzip.compress(bytes(256 * MIB), 1), "gzip", 413),
+        "small bombs": (gzip.compress(bytes(90_000)) * 300, "gzip", 413),
+        "too many members": (gzip.compress(b"", mtime=0) * (MIB // 20), "gzip", 413),
+        "many members": (gzip.compress(b" ", mtime=0) * 4000, "gzip", 400),
+        "tables without data": (without_data() * (8 * MIB // 90), "deflate", 400),
+        "no gzip": (bytes(8 * MIB), "gzip", 400),
+    }
+
+
+def test_no_compressed_body_holds_up_the_loop(running: Stage) -> None:
+    for name, (body, coding, expected) in compressed().items():
+        answer = running.ask(request(body, "/v1/completions", f"Content-Encoding: {coding}"))
+        running.check(name)
+        assert status(answer) == expected, (name, answer)
+        if name == "tables without data":
+            assert b"it is truncated" in answer
 
 
 def test_no_head_holds_up_the_loop(running: Stage) -> None:

@@ -84,6 +84,7 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
         Seam((SIMPLE,), "its own sessions with the addresses and the TLS of providers"),
     ),
     "test_body_limits": (Seam((SIMPLE,), "each plane counts and reads bodies itself"),),
+    "test_compressed_bodies": (Seam((SIMPLE,), "each plane expands bodies in its own turns"),),
     "test_fuzz": (Seam((SIMPLE,), "aiohttp's parsers on both sides"),),
     "test_limits": (Seam((SIMPLE,), "aiohttp's limits, and its own reading of bodies"),),
     "test_request_framing": (

@@ -29,6 +29,7 @@ from moorage.proxy.core.apis import (
     split_project,
     stored_id,
 )
+from moorage.proxy.core.body_expander import request_coding
 from moorage.proxy.core.body_limit import (
     BodyLimit,
     limit_of_any,
@@ -96,9 +97,11 @@ class BodyRequired:
     ``upgrades``: the request becomes a WebSocket. ``model``: the model in the address, otherwise
     empty. ``session``: the session named by the client, whose requests go to one replica.
     ``permits``: granted permits by model. ``cors``: headers of every answer, for browsers.
-    ``limit``: of the body, as far as the head determines it."""
+    ``limit``: of the body, as far as the head determines it. ``coding``: how
+    the body is compressed, empty if it is not."""
 
     __slots__ = (
+        "coding",
         "content_type",
         "cors",
         "is_anthropic",
@@ -130,6 +133,7 @@ class BodyRequired:
         model: str = "",
         session: str = "",
         limit: BodyLimit | None = None,
+        coding: str = "",
     ) -> None:
         self.path = path
         self.key = key
@@ -143,6 +147,7 @@ class BodyRequired:
         self.model = model
         self.session = session
         self.limit = NO_BODY if limit is None else limit
+        self.coding = coding
         self.permits: dict[str, Permit] = {}
         self.cors: Pairs = ()
 
@@ -156,7 +161,7 @@ class BodyRequired:
     def _all(self) -> tuple[object, ...]:
         client = self.path, self.key, self.project, self.wants_progress, self.session
         request = self.content_type, self.method, self.response_id, self.upgrades, self.model
-        return (*client, *request, self.is_anthropic)
+        return (*client, *request, self.is_anthropic, self.coding)
 
     def with_key(self, key: KeyGrant) -> BodyRequired:
         """The same decision with the key's current rights."""
@@ -173,6 +178,7 @@ class BodyRequired:
             model=self.model,
             session=self.session,
             limit=self.limit,
+            coding=self.coding,
         )
         renewed.cors = self.cors
         return renewed
@@ -297,8 +303,9 @@ def admit_head(
         )
 
     limit = limit_of_head(policy.max_body_bytes, key)
-    if error := _too_large(size, limit, key, model, table=table) or _check_coding(headers):
-        return error
+    coding = _too_large(size, limit, key, model, table=table) or request_coding(headers)
+    if isinstance(coding, ErrorResponse):
+        return coding
 
     wants_progress = headers.get("X-Moorage-Progress") == "1"
     content_type = headers.get("Content-Type", "")
@@ -314,6 +321,7 @@ def admit_head(
         model=model,
         session=headers.get(SESSION, "")[:256],
         limit=limit,
+        coding=coding,
     )
 
 
@@ -350,18 +358,16 @@ def limit_by_beginning(
     if not table.limited_models or head.upgrades or head.response_id:
         return None
 
-    name = head.model or model_in_beginning(begin(), head.content_type)
+    name = head.model
+    if not name and not head.coding:
+        name = model_in_beginning(begin(), head.content_type)
+
     route = names.route(name, table) if name else None
     if route is None or not may_ask(RequestCaller(head.key, head.project, names), route):
         return None
 
     limit = limit_of_route(route)
     return limit if limit is not None and limit.size < head.limit.size else None
-
-
-def _check_coding(headers: Mapping[str, str]) -> ErrorResponse | None:
-    encoding = headers.get("Content-Encoding", "identity").strip().lower()
-    return None if encoding in ("", "identity") else error_response.unsupported_encoding(encoding)
 
 
 def _admit_realtime(

@@ -197,13 +197,31 @@ def too_intricate() -> ErrorResponse:
     return ErrorResponse(413, INVALID, "request_too_large", message)
 
 
+def body_too_dense(ratio: int) -> ErrorResponse:
+    message = (
+        f"The body expands to more than {ratio} times its compressed size, so it was not read. Send "
+        "it uncompressed."
+    )
+    return ErrorResponse(413, INVALID, "request_too_large", message)
+
+
+def too_many_members(most: int) -> ErrorResponse:
+    message = f"The compressed body has more than {most} gzip members. Compress it as one."
+    return ErrorResponse(413, INVALID, "request_too_large", message)
+
+
+def malformed_coding(coding: str, detail: str) -> ErrorResponse:
+    message = f"The body is not valid {coding} data: {_shorten(detail)}."
+    return ErrorResponse(400, INVALID, "invalid_content_encoding", message)
+
+
 def unsupported_encoding(encoding: str) -> ErrorResponse:
     message = (
-        f"Content-Encoding {_shorten(encoding)!r} is not supported. Allowed: identity. Send the "
-        "body uncompressed."
+        f"Content-Encoding {_shorten(encoding)!r} is not supported. Allowed: gzip, deflate or "
+        "identity, one of them. Compress the body with gzip, or send it uncompressed."
     )
     # RFC 9110 §12.5.3: in this response, the header lists the codings that requests may have.
-    headers = {"Accept-Encoding": "identity"}
+    headers = {"Accept-Encoding": "gzip, deflate, identity"}
     return ErrorResponse(415, INVALID, "unsupported_content_encoding", message, headers=headers)
 
 

@@ -28,6 +28,7 @@ from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
 from moorage.proxy.core.admission import BodyRequired, LocalResponse, large_body, may_go_on
 from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
+from moorage.proxy.core.body_expander import BodyExpander
 from moorage.proxy.core.body_limit import BodyLimit
 from moorage.proxy.core.commands import (
     READ_BODY,
@@ -290,6 +291,18 @@ class RequestFlow:
         if self._kept_bytes:
             self._router.bodies.give_back(self._kept_bytes)
             self._kept_bytes = 0
+
+    def expander(self, body: bytes) -> BodyExpander | None:
+        """Return an expander for a complete body that is compressed. None means that it is not."""
+        admitted = self.admitted
+        assert admitted is not None
+        if not admitted.coding or not body:
+            return None
+        return BodyExpander(body, admitted.coding, self.limit, self.keep_expanded)
+
+    def keep_expanded(self, size: int) -> ErrorResponse | None:
+        """Keep ``size`` bytes instead of the body that arrived."""
+        return self.keep(size if size > WHOLE_BYTES else 0)
 
     def large(self, body: bytes) -> LargeReader | None:
         """Return a reader for a complete body that must be read in slices before ``body`` is

@@ -33,6 +33,7 @@ _HOP_BY_HOP = frozenset(
 _NOT_UPSTREAM = _HOP_BY_HOP | {
     "api-key",
     "authorization",
+    "content-encoding",  # replicas get the expanded body
     "content-length",
     "cookie",
     "expect",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from io import BytesIO
 from typing import TYPE_CHECKING, Final, cast
 
 from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.proxy.core import error_response
+from moorage.proxy.core.body_expander import BodyExpander
 from moorage.proxy.core.commands import READ_BODY, Command
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.headers import valid_request_id
-from moorage.proxy.core.request_body import WHOLE_BYTES, LargeReader
+from moorage.proxy.core.request_body import WHOLE_BYTES
 from moorage.proxy.core.traced_flow import begin_flow
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.exchange import Exchange
@@ -403,24 +405,56 @@ class ClientConnection:
             self._exchange.do(flow.refuse(error, now))
             return
 
+        expander = flow.expander(body)
+        if expander is None:
+            self._read(flow, body, now)
+        elif expander.read_on():
+            self._expand_in_turns(flow, expander)
+        else:
+            self._expanded(flow, expander)
+
+    def _expand_in_turns(self, flow: RequestFlow, expander: BodyExpander) -> None:
+        def go_on() -> None:
+            self._expanded(flow, expander)
+
+        self._take_turns(flow, expander.read_on, go_on)
+
+    def _expanded(self, flow: RequestFlow, expander: BodyExpander) -> None:
+        """Read the body that was compressed."""
+        body = expander.body
+        now = self._plane.monotonic()
+        if error := expander.error or flow.keep_expanded(len(body)):
+            self._exchange.do(flow.refuse(error, now))
+        else:
+            self._read(flow, body, now)
+
+    def _read(self, flow: RequestFlow, body: bytes, now: float) -> None:
         large = flow.large(body)
         if large is None:
             self._exchange.do(flow.body(body, now))
-        else:
-            self._mode = _READING
-            self._read_in_turns(flow, large, body)
-
-    def _read_in_turns(self, flow: RequestFlow, large: LargeReader, body: bytes) -> None:
-        def read_on() -> bool:
-            return self._exchange.flow is flow and large.read_on()
+            return
 
         def go_on() -> None:
+            self._exchange.do(flow.body(body, self._plane.monotonic(), large))
+
+        self._take_turns(flow, large.read_on, go_on)
+
+    def _take_turns(
+        self, flow: RequestFlow, read_on: Callable[[], bool], go_on: Callable[[], None]
+    ) -> None:
+        """Call ``read_on`` once in each turn while it returns True, and then ``go_on``."""
+
+        def read_on_for_flow() -> bool:
+            return self._exchange.flow is flow and read_on()
+
+        def go_on_with_flow() -> None:
             # The client has not disconnected and its key was not revoked.
             if self._exchange.flow is flow:
                 self._mode = _RESPONSE
-                self._exchange.do(flow.body(body, self._plane.monotonic(), large))
+                go_on()
 
-        self._plane.turns.take(read_on, go_on)
+        self._mode = _READING
+        self._plane.turns.take(read_on_for_flow, go_on_with_flow)
 
     def _skip(self) -> None:
         """Discard the body of a refused request."""

@@ -408,6 +408,13 @@ class SimplePlane:
             return flow.refuse(error, self._clock.monotonic())
 
         body = received.getvalue()
+        if (expander := flow.expander(body)) is not None:
+            await self._turns.finish(expander.read_on)
+            body = expander.body
+            error = expander.error or flow.keep_expanded(len(body))
+            if error is not None:
+                return flow.refuse(error, self._clock.monotonic())
+
         if (large := flow.large(body)) is not None:
             await self._turns.finish(large.read_on)
 
