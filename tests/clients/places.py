@@ -1,4 +1,4 @@
-"""The scripted engine, directly and through every data plane."""
+"""The scripted engine, directly, through every data plane, and through nginx in front of a plane."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from tests.conformance.planes.harness import (
     serving,
     table,
     target,
+    until,
 )
+from tests.deploy import web_servers
 
 ROOT = Path(__file__).parents[2]
 DIRECT = "directly"
@@ -58,3 +60,21 @@ async def places() -> AsyncIterator[list[Place]]:
             found.append(_place(name, base, f"{base}{APP_PATH}"))
 
         yield found
+
+
+@asynccontextmanager
+async def behind_nginx(folder: Path) -> AsyncIterator[tuple[list[Place], Path]]:
+    """The engine's own address and that of nginx, with the file of nginx's authority."""
+    async with engine() as port:
+        direct = f"http://127.0.0.1:{port}"
+        routes = table(target("k", port), app_port=port)
+        async with serving(PLANES["asyncio"], routes) as served:
+            proxy = "{}:{}".format(*served.address)
+            nginx = web_servers.WebServer("nginx", web_servers.Place(folder, proxy, proxy))
+            try:
+                await until(nginx.listens)
+                base = nginx.url(web_servers.LOOPBACK)
+                through = _place("nginx", base, f"{base}{APP_PATH}")
+                yield [_place(DIRECT, direct, direct), through], nginx.ca
+            finally:
+                nginx.close()

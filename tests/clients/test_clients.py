@@ -30,6 +30,11 @@ PROGRAMS = {
     "httpx, curl and Jupyter": (CURRENT, "-m", "tests.clients.http_clients"),
     "Node.js": (NODE, "tests/clients/node_clients.mjs"),
 }
+ENVIRONMENT = {
+    "HOME": "/nonexistent",
+    "PATH": "/usr/bin:/bin",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "1",
+}
 # The checks of every gate: six of OpenAI's client and four of Anthropic's.
 SMOKE = {
     "openai 3": (
@@ -44,14 +49,16 @@ SMOKE = {
 }
 
 
-async def lines(command: tuple[str, ...], places: list[Place], *checks: str) -> str:
+async def lines(
+    command: tuple[str, ...], places: list[Place], *checks: str, **environment: str
+) -> str:
     """The output of a client's program."""
     arguments = (json.dumps([asdict(place) for place in places]), json.dumps(checks))
     process = await asyncio.create_subprocess_exec(
         *command,
         *arguments,
         cwd=ROOT,
-        env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "LITELLM_LOCAL_MODEL_COST_MAP": "1"},
+        env=ENVIRONMENT | environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

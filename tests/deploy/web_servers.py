@@ -24,6 +24,8 @@ APPS = "apps.example.com"
 PORTAL = "portal.example.com"
 # In place of moorage.example.com, because the command line cannot be given another resolver.
 MANAGER = "localhost"
+# Another name for models, because the clients that others wrote cannot be given one either.
+LOOPBACK = "127.0.0.1"
 _NAMES = (MODELS, f"*.{APPS}", PORTAL, MANAGER)
 
 
@@ -58,7 +60,7 @@ class Place:
 
 def write_certificate(folder: Path) -> None:
     """A certificate for all names, its key, and both in one file."""
-    names = ",".join(f"DNS:{name}" for name in _NAMES)
+    names = ",".join((*(f"DNS:{name}" for name in _NAMES), f"IP:{LOOPBACK}"))
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     command += [
         "-nodes",
@@ -81,6 +83,7 @@ def nginx(place: Place) -> list[str]:
         "nginx.conf",
         **{
             "listen 443 ssl": f"listen 127.0.0.1:{place.port} ssl",
+            f"server_name {MODELS}": f"server_name {MODELS} {LOOPBACK}",
             "moorage.example.com": MANAGER,
             "/etc/ssl/moorage.pem": str(place.certificate),
             "/etc/ssl/moorage.key": str(place.folder / "moorage.key"),
@@ -93,8 +96,10 @@ def nginx(place: Place) -> list[str]:
     # What Debian's nginx.conf has around the files in conf.d, and folders that need no root.
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     folders = "\n".join(f"{kind}_temp_path {place.folder / kind};" for kind in kinds)
+    # Otherwise root's workers run as a user who cannot reach the folders.
+    user = "user root;\n" if os.geteuid() == 0 else ""
     around = (
-        f"pid {place.folder / 'nginx.pid'};\nerror_log {place.folder / 'nginx.log'};\n"
+        f"{user}pid {place.folder / 'nginx.pid'};\nerror_log {place.folder / 'nginx.log'};\n"
         f"daemon off;\nevents {{}}\nhttp {{\naccess_log off;\n{folders}\n{servers}\n}}\n"
     )
     return ["/usr/sbin/nginx", "-c", str(place.write("whole-nginx.conf", around))]
@@ -190,6 +195,10 @@ class WebServer:
 
     def url(self, host: str, path: str = "") -> str:
         return f"https://{host}:{self.place.port}{path}"
+
+    def listens(self) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex((LOOPBACK, self.place.port)) == 0
 
     def session(self, **options: Any) -> aiohttp.ClientSession:
         trust = ssl.create_default_context(cafile=self.ca)
