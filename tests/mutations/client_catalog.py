@@ -113,7 +113,8 @@ MUTATIONS = (
         (
             "\n"
             "        if (\n"
-            "            max(len(entry.name), len(entry.linkname)) > _PATH_BYTES\n"
+            "            max(len(os.fsencode(entry.name)), len(os.fsencode(entry.linkname)))"
+            " > _PATH_BYTES\n"
             '            or entry.name.count("/") > _DEPTH\n'
             "        ):"
         ),

@@ -108,7 +108,7 @@ def pack(source: Path, sink: IO[bytes], report: Report) -> CopyStats:
         return entry
 
     with tarfile.open(
-        fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_CHUNK_BYTES
+        fileobj=sink, mode="w|", format=tarfile.GNU_FORMAT, bufsize=_CHUNK_BYTES
     ) as tar:
         tar.add(real, ROOT, filter=plain)
 
@@ -230,10 +230,10 @@ class _Unpacking:
             raise _unsafe(f"more than {self._limits.entries} files, or names that are too long")
 
         if (
-            max(len(entry.name), len(entry.linkname)) > _PATH_BYTES
+            max(len(os.fsencode(entry.name)), len(os.fsencode(entry.linkname))) > _PATH_BYTES
             or entry.name.count("/") > _DEPTH
         ):
-            raise _unsafe(f"a path of more than {_PATH_BYTES} characters or {_DEPTH} directories")
+            raise _unsafe(f"a path of more than {_PATH_BYTES} bytes or {_DEPTH} directories")
 
         if not 0 <= entry.size <= self._limits.size - self.copied.size:
             raise UnsafeArchive(

@@ -243,3 +243,65 @@ def test_install_merges_directories_and_replaces_files(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_remote_path(text: str, expected: tuple[str, str] | None) -> None:
     assert remote_path(text) == expected
+
+
+LARGE = (9 << 30) + 1
+
+
+class _Start:
+    """A sink that accepts the first blocks of a stream only."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> int:
+        self.data += data
+        if len(self.data) > 4096:
+            raise BrokenPipeError
+        return len(data)
+
+
+def test_the_header_of_a_file_above_8_gib_has_its_size(tmp_path: Path) -> None:
+    """Octal digits end at 8 GiB. BusyBox's tar, as in Alpine, knows larger sizes from the header
+    itself (base 256), but skips the extended headers of PAX: it would create an empty file."""
+    source = tmp_path / "sparse"
+    with source.open("wb") as file:
+        file.truncate(LARGE)
+
+    sink = _Start()
+    with pytest.raises(BrokenPipeError):
+        pack(source, sink, ignore_progress)  # type: ignore[arg-type]
+
+    first = tarfile.TarInfo.frombuf(sink.data[:512], "utf-8", "surrogateescape")
+    assert (first.name, first.type, first.size) == (ROOT, tarfile.REGTYPE, LARGE)
+
+
+class _Zeros(io.RawIOBase):
+    """A header, and as many zeros as its reader asks for."""
+
+    def __init__(self, header: bytes) -> None:
+        self._header = header
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._header[:size]
+        self._header = self._header[size:]
+        return piece or _NOTHING[:size]
+
+
+_NOTHING = bytes(256 * 1024)
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_file_above_8_gib_is_unpacked(tmp_path: Path, form: int) -> None:
+    """As the tar of a session sends it; its zeros take no space on this disk."""
+    info = tarfile.TarInfo("top")
+    info.size = LARGE
+    copied = unpack(
+        _Zeros(info.tobuf(form)),  # type: ignore[arg-type]
+        tmp_path / "it",
+        "top",
+        ignore_progress,
+        limits=ArchiveLimits(LARGE),
+    )
+    assert (copied.size, (tmp_path / "it").stat().st_size) == (LARGE, LARGE)
+    assert (tmp_path / "it").stat().st_blocks * 512 < 1 << 20
