@@ -126,16 +126,17 @@ NAMED = """
 import getpass, os, pwd
 os.makedirs(os.path.expanduser("~/.cache/x"))
 print(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_name, os.environ["HOME"], os.getgid())
+print(os.environ.get("USER"), os.environ.get("LOGNAME"))
 """
 
 
 @pytest.mark.parametrize(
     ("user", "env", "shown"),
     [
-        ("4321:1234", {}, "moorage moorage /home/moorage 1234"),
-        ("4321", {}, "moorage moorage /home/moorage 0"),
-        ("4321", {"HOME": "/tmp", "USER": "ann"}, "ann moorage /tmp 0"),
-        ("0", {"HOME": "/tmp"}, "root root /tmp 0"),
+        ("4321:1234", {}, "moorage moorage /home/moorage 1234\nmoorage moorage"),
+        ("4321", {}, "moorage moorage /home/moorage 0\nmoorage moorage"),
+        ("4321", {"HOME": "/tmp", "USER": "ann"}, "ann moorage /tmp 0\nann ann"),
+        ("0", {"HOME": "/tmp"}, "root root /tmp 0\nNone None"),
     ],
 )
 async def test_users_without_a_passwd_entry_have_a_name_and_a_home(

@@ -76,8 +76,8 @@ MUTATIONS = (
     Mutation(
         "the size of a variable is counted in characters",
         "common/model/spec_fields.py",
-        'size = len(text.encode(errors="surrogatepass"))',
-        "size = len(text)",
+        "        size = byte_size(text)\n",
+        "        size = len(text)\n",
         VARIABLES,
     ),
     Mutation(
@@ -191,5 +191,47 @@ MUTATIONS = (
         'encoding="utf-8-sig"',
         'encoding="utf-8"',
         EVERYDAY,
+    ),
+    Mutation(
+        "arguments are measured in characters",
+        "common/model/spec_fields.py",
+        "if (size := byte_size(word)) > allowed:",
+        "if (size := len(word)) > allowed:",
+        VARIABLES,
+    ),
+    Mutation(
+        "paths and secrets are measured in characters",
+        "common/model/spec_fields.py",
+        "if (size := byte_size(text)) > limit:",
+        "if (size := len(text)) > limit:",
+        VARIABLES,
+    ),
+    Mutation(
+        "a command that no message can hold is sent",
+        "sdk/execution.py",
+        "if (size := byte_size(text)) > MAX_MESSAGE_BYTES:",
+        "if (size := byte_size(text)) > MAX_MESSAGE_BYTES * 4:",
+        ("tests/unit/sdk/test_sdk_execution.py",),
+    ),
+    Mutation(
+        "processes of an agent without a user name have none",
+        "agent/engines/base.py",
+        "    inherited |= missing_names(inherited | spec.env, own_name)\n",
+        "",
+        ENGINES,
+    ),
+    Mutation(
+        "a session's LOGNAME is the agent's although it sets USER",
+        "agent/engines/base.py",
+        "if own_user or not spec.env.keys().isdisjoint(_USER_NAMES):",
+        "if own_user:",
+        ENGINES,
+    ),
+    Mutation(
+        "the size of a file above 8 GiB stands in a header that BusyBox skips",
+        "common/archive.py",
+        "format=tarfile.GNU_FORMAT",
+        "format=tarfile.PAX_FORMAT",
+        ("tests/unit/cli/test_cli_archive.py", "-k", "8_gib"),
     ),
 )

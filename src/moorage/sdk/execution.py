@@ -24,6 +24,8 @@ from moorage.common.model.commands import (
     frame,
     unframe,
 )
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.spec_fields import byte_size
 from moorage.sdk.errors import ApiError, Unreachable
 from moorage.sdk.problems import not_moorage, problem_of
 from moorage.sdk.streams import errors_of
@@ -96,8 +98,9 @@ async def run_command(
     unreachable: Callable[[Exception], Unreachable],
 ) -> AsyncIterator[RunningCommand]:
     """Leaving the context disconnects, which ends a command that is still running. Raises
-    ``ApiError`` and ``Unreachable``."""
+    ``ApiError``, ``Unreachable``, and ``InvalidInput`` for a command that no message can hold."""
     manager = str(url.origin())
+    message = _message(spec)
     with errors_of(unreachable):
         async with asyncio.timeout(timeout_s):
             try:
@@ -115,10 +118,22 @@ async def run_command(
             raise ApiError(502, not_moorage(manager, 101, b""))
 
         keep_alive(ws.get_extra_info("socket"))
-        await ws.send_str(spec.model_dump_json(exclude_defaults=True))
+        await ws.send_str(message)
         yield RunningCommand(ws, manager)
     finally:
         await _close(ws)
+
+
+def _message(spec: ExecSpec) -> str:
+    """The first message. The manager closes the connection on a larger one without a reason."""
+    text = spec.model_dump_json(exclude_defaults=True)
+    if (size := byte_size(text)) > MAX_MESSAGE_BYTES:
+        raise InvalidInput(
+            f"`command` and `env` have {size:,} bytes together, as JSON; at most "
+            f"{MAX_MESSAGE_BYTES:,} are allowed",
+            next_step="pass large values in a file, or on standard input",
+        )
+    return text
 
 
 async def _close(ws: aiohttp.ClientWebSocketResponse) -> None:

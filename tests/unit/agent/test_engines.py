@@ -17,7 +17,12 @@ from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import SessionType
 
 NODE = NodeInfo(
-    python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/agent-home", user_base="/ub"
+    python="/py",
+    vllm_command="/opt/py -m vllm.main",
+    cores=8,
+    home="/agent-home",
+    user="ann",
+    user_base="/ub",
 )
 BASE = KernelSpec(
     KernelId("k1"),
@@ -247,6 +252,8 @@ def test_environment_withholds_agent_secrets() -> None:
         "HF_HOME": "/agent-home/.cache/huggingface",
         "XDG_CACHE_HOME": "/agent-home/.cache",
         "PYTHONUSERBASE": "/ub",
+        "USER": "ann",
+        "LOGNAME": "ann",
         "VLLM_NO_USAGE_STATS": "0",
         "DO_NOT_TRACK": "1",
         "MINE": "1",
@@ -261,7 +268,27 @@ def test_environment_withholds_agent_secrets() -> None:
     }
     own = environment(agent, spec, invoke(spec), work_dir="/work", node=node, own_user=True)
     caches = {"HF_HOME", "XDG_CACHE_HOME", "PYTHONUSERBASE"}
-    assert {name for name in env.keys() ^ own.keys()} == {*caches, "USER", "LOGNAME"}
+    assert env.keys() ^ own.keys() == caches
+    assert own["USER"] == own["LOGNAME"] == "moorage"
+
+
+@pytest.mark.parametrize(
+    ("agent", "spec_env", "shown"),
+    [
+        ({}, {}, ("ann", "ann")),
+        ({"USER": ""}, {}, ("ann", "ann")),
+        ({"USER": "bob"}, {}, ("bob", "bob")),
+        ({"LOGNAME": "bob"}, {}, ("bob", "bob")),
+        ({"USER": "bob", "LOGNAME": "bob"}, {"USER": "eve"}, ("eve", "eve")),
+    ],
+)  # fmt: skip
+def test_processes_have_a_user_name(
+    agent: dict[str, str], spec_env: dict[str, str], shown: tuple[str, str]
+) -> None:
+    """An agent in a container has none of these variables, and its uid often has no name."""
+    spec = replace(BASE, env=spec_env)
+    env = environment(agent, spec, invoke(spec), work_dir="/work", node=NODE)
+    assert (env["USER"], env["LOGNAME"]) == shown
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
-"""Validation of environment variables: what Linux passes to a program."""
+"""Validation of arguments and environment variables: what Linux passes to a program."""
 
 import os
 import subprocess
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from moorage.common.model.commands import ExecSpec
+from moorage.common.model.commands import CopySpec, ExecSpec
+from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.spec import SessionSpec
+from moorage.common.views.executions import ExecutionSpec
+from moorage.common.views.secrets import SecretSpec
 
 LARGEST = 131_072 - len("A=\0")
 
@@ -26,6 +29,47 @@ def test_larger_variables_are_refused_with_their_size(value: str) -> None:
         SessionSpec(command=["true"], env={"A": value})
     with pytest.raises(ValidationError, match=expected):
         ExecSpec(command=["true"], env={"A": value})
+
+
+def test_names_of_variables_count() -> None:
+    with pytest.raises(ValidationError, match=r"the name 'AAA.*has 140,000 bytes, and Linux takes"):
+        SessionSpec(command=["true"], env={"A" * 140_000: ""})
+
+
+@pytest.mark.parametrize("letter", ["x", "ä", "😀"])
+def test_arguments_are_measured_in_bytes(letter: str) -> None:
+    largest = letter * (131_071 // len(letter.encode()))
+    larger = largest + letter
+    subprocess.run(["/bin/true", largest], check=True)
+    with pytest.raises(OSError, match="Argument list too long"):
+        subprocess.run(["/bin/true", larger], check=True)
+
+    sessions: list[type[ExecSpec | SessionSpec]] = [ExecSpec, SessionSpec]
+    for model in sessions:
+        model.model_validate({"command": ["true", largest]})
+        with pytest.raises(ValidationError) as refused:
+            model.model_validate({"command": ["true", larger]})
+        found = refused.value.errors()[0]
+        assert found["loc"] == ("command", 1)
+        size = f"{len(larger.encode()):,}"
+        assert f"the argument has {size} bytes, and Linux takes 131,071" in found["msg"]
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "limit"),
+    [
+        (CopySpec, {"direction": "in", "path": "ä" * 2048}, "4,095"),
+        (CopySpec, {"direction": "in", "name": "ä" * 128}, "255"),
+        (SecretSpec, {"value": "ä" * 32_769}, "65,536"),
+        (ExecutionSpec, {"code": "ä" * 131_073}, "262,144"),
+        (GroupOptions, {"mounts": ["/" + "ä" * 2048]}, "4,095"),
+    ],
+)
+def test_limits_of_linux_and_of_messages_are_in_bytes(
+    model: type[BaseModel], body: dict[str, object], limit: str
+) -> None:
+    with pytest.raises(ValidationError, match=f"bytes; at most {limit} are allowed"):
+        model.model_validate(body)
 
 
 def test_variables_together_leave_room_for_the_command() -> None:

@@ -12,6 +12,7 @@ from yarl import URL
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.commands import PROTOCOL, Channel, ExecSpec, frame
+from moorage.common.model.errors import InvalidInput
 from moorage.sdk import execution
 from moorage.sdk.errors import Unreachable
 from moorage.sdk.execution import run_command
@@ -72,6 +73,18 @@ async def test_exit_disconnects_despite_unread_input(
             assert not unresponsive_manager.disconnected.is_set()
 
         await unresponsive_manager.disconnected.wait()  # before the client session closes
+
+
+async def test_command_that_no_message_can_hold_is_refused() -> None:
+    spec = ExecSpec(
+        command=["true"], env={f"A{n}": "ä" * 60_000 for n in range(8)} | {"B": "\1" * 60_000}
+    )
+    async with aiohttp.ClientSession() as http:
+        with pytest.raises(InvalidInput, match=r"`command` and `env` have 1,3.* at most 1,048,576"):
+            async with run_command(
+                http, URL("http://127.0.0.1:1"), spec, timeout_s=10, unreachable=_unreachable
+            ):
+                pass
 
 
 async def _flood(send: Callable[[bytes], Awaitable[None]]) -> None:

@@ -42,17 +42,21 @@ _INHERITED = (
 )
 # The agent user's paths, which a kernel with its own user cannot use.
 _OF_USER = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "PYTHONUSERBASE")
-_OWN_USER = "moorage"
+# The name of a kernel's user without a name on the node.
+UNNAMED_USER = "moorage"
+_USER_NAMES = ("USER", "LOGNAME")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """Facts about the node that engines need. ``cores``: CPUs that the agent may use."""
+    """Facts about the node that engines need. ``cores``: CPUs that the agent may use. ``user``: the
+    name of the agent's user."""
 
     python: str = "python3"
     vllm_command: str = "vllm"
     cores: int = 1
     home: str = "/"
+    user: str = UNNAMED_USER
     user_base: str = ""  # where Python installs packages for a single user
     vllm_image: str = ""  # default image for containers that serve with vLLM
     inherited: tuple[str, ...] = ()  # patterns for variables that kernels inherit from the agent
@@ -156,9 +160,12 @@ def environment(
         if not name.startswith("MOORAGE_")
         and any(fnmatchcase(name, pattern) for pattern in patterns)
     }
-    if own_user:
-        inherited |= {"USER": _OWN_USER, "LOGNAME": _OWN_USER}
-    else:
+    if own_user or not spec.env.keys().isdisjoint(_USER_NAMES):
+        inherited = {name: inherited[name] for name in inherited if name not in _USER_NAMES}
+    own_name = UNNAMED_USER if own_user else node.user
+    inherited |= missing_names(inherited | spec.env, own_name)
+
+    if not own_user:
         inherited.setdefault("XDG_CACHE_HOME", f"{node.home.rstrip('/')}/.cache")
         inherited.setdefault("HF_HOME", f"{inherited['XDG_CACHE_HOME']}/huggingface")
         if node.user_base:
@@ -169,6 +176,13 @@ def environment(
     return (
         inherited | invocation.defaults | spec.env | invocation.env | ours | _kernel_variables(spec)
     )
+
+
+def missing_names(env: Mapping[str, str], user: str) -> dict[str, str]:
+    """``USER`` and ``LOGNAME``, if they are missing: programs look up the uid without them, and
+    fail if it has no name. ``user``: the name if the environment has neither."""
+    name = env.get("USER") or env.get("LOGNAME") or user
+    return {variable: name for variable in _USER_NAMES if not env.get(variable)}
 
 
 def contained_environment(spec: KernelSpec, invocation: Invocation) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pwd
 import shlex
 import shutil
 import site as python_site
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from moorage.agent import models
-from moorage.agent.engines.base import NodeInfo, is_path
+from moorage.agent.engines.base import UNNAMED_USER, NodeInfo, is_path
 from moorage.agent.environments.layout import prepared_program
 from moorage.agent.runtimes.base import Capabilities
 from moorage.common.hub.selection import is_gguf_id
@@ -32,8 +33,17 @@ def describe_node(vllm_command: str, vllm_image: str, inherited: tuple[str, ...]
         inherited=inherited,
         cores=len(os.sched_getaffinity(0)),
         home=os.environ.get("HOME") or str(Path.home()),
+        user=_own_user(),
         user_base=python_site.getuserbase() or "",
     )
+
+
+def _own_user() -> str:
+    """The name of the agent's user. In a container or a pod, its uid often has none."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return UNNAMED_USER
 
 
 def with_prepared(node: NodeInfo) -> NodeInfo:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from moorage.common.model.base import Model, Name
-from moorage.common.model.spec_fields import Env, Image, NoNul, Resources
+from moorage.common.model.spec_fields import Argument, Env, Image, Resources
 
 HOSTNAMES_RESOLVE = (
     "Whether the names main1, sub1, … of a cluster resolve in its kernels. false: they do not "
@@ -35,7 +35,7 @@ def dependency(value: Any) -> Any:
 class SubKernels(Model):
     """Settings of the sub kernels of a cluster. Absent fields are taken from main1."""
 
-    command: list[NoNul] = Field(default=[])
+    command: list[Argument] = Field(default=[])
     image: Image | None = None
     env: Env = Field(default={}, description="Additional variables; they override those of main1.")
     resources: Resources | None = None

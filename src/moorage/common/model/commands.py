@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.common.model.base import Model
-from moorage.common.model.spec_fields import Env, NoNul
+from moorage.common.model.spec_fields import Argument, Env, Path, most_bytes
 
 PROTOCOL = "exec.v1.moorage"
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -46,14 +46,14 @@ class CopySpec(Model):
     stream is called "copy"."""
 
     direction: Literal["in", "out"]
-    path: Annotated[NoNul, Field(max_length=4096)] = "."
-    name: Annotated[NoNul, Field(max_length=255)] = ""
+    path: Path = "."
+    name: Annotated[str, Field(pattern=r"^[^\x00]*$"), most_bytes(255)] = ""
 
 
 class ExecSpec(Model):
     """A command to run in a session."""
 
-    command: Annotated[list[NoNul], Field(min_length=1, max_length=4096)] = Field(
+    command: Annotated[list[Argument], Field(min_length=1, max_length=4096)] = Field(
         description="Program and arguments. No shell is involved."
     )
     tty: bool = Field(

@@ -14,6 +14,7 @@ from moorage.common.model.idle import IdlePolicy
 from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.slots import parse_amount
 from moorage.common.model.spec import DEFAULT_PRIORITY, Model, Name
+from moorage.common.model.spec_fields import most_bytes
 from moorage.common.model.status import SessionType
 
 SELECTIONS = ("concentrated", "dispersed", "round-robin")
@@ -50,7 +51,7 @@ Family = Annotated[str, AfterValidator(_check_family)]
 
 
 ImagePattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?._:/@-]+$", max_length=512)]
-Directory = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
+Directory = Annotated[str, Field(pattern=r"^/[^\x00]*$"), most_bytes(4095)]
 
 
 class PreemptionOptions(Model):

@@ -30,7 +30,7 @@ from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.runtimes import DEFAULT_RUNTIME, IMAGE_RUNTIME, traits_of
 from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
-from moorage.common.model.spec_fields import Env, Image, Resources, check_env
+from moorage.common.model.spec_fields import Argument, Env, Image, Resources, check_env
 from moorage.common.model.spec_fields import NoNul as NoNul
 from moorage.common.model.spec_fields import Word as Word
 from moorage.common.model.status import SessionType
@@ -50,10 +50,10 @@ class Workload(Model):
     model: NoNul | None = Field(
         default=None, description="vllm: a path or a hub id. llamacpp: a GGUF file."
     )
-    args: list[NoNul] = Field(
+    args: list[Argument] = Field(
         default=[], description="Additional arguments for the engine, passed unchanged."
     )
-    command: list[NoNul] = Field(
+    command: list[Argument] = Field(
         default=[],
         description=(
             "custom: program and arguments. `{port}`, `{host}` and `{model}` are replaced if the "

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from moorage.common.model.base import Model
-from moorage.common.model.spec_fields import NoNul
+from moorage.common.model.spec_fields import Argument, NoNul
 
 Value = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")] | bool | int | float
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -86,7 +86,7 @@ class Role(Model):
     count: int | str = Field(
         default=1, description="Number of kernels with this role; always 1 for main."
     )
-    command: list[NoNul] | None = None
+    command: list[Argument] | None = None
     image: NoNul | None = None
     env: dict[str, NoNul] = Field(default={})
     resources: dict[str, str | int | float] | None = None

@@ -12,6 +12,7 @@ from moorage.common.model.newer_values import known_fields
 from moorage.common.model.reasons import Reason
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.spec import EndpointSpec, Model, Name, NoNul, Seconds, Word
+from moorage.common.model.spec_fields import Argument
 from moorage.common.model.status import EndpointStatus, Status
 from moorage.common.views.resources import StartTimes, View, masked, masked_spec
 
@@ -246,8 +247,8 @@ class EndpointPatch(Model):
 
     engine: Literal["llamacpp", "vllm", "custom"] | None = None
     model: NoNul | None = None
-    args: list[NoNul] | None = None
-    command: list[NoNul] | None = None
+    args: list[Argument] | None = None
+    command: list[Argument] | None = None
     probe: _Patch | None = None
     env: dict[str, str | None] | None = None
     secret_env: dict[str, str | None] | None = None

@@ -9,10 +9,11 @@ from pydantic import Field, model_validator
 from moorage.common.model import code_runs
 from moorage.common.model.code_runs import RunStatus
 from moorage.common.model.spec import Model, NoNul
+from moorage.common.model.spec_fields import most_bytes
 from moorage.common.views.resources import View
 
 RunId = Annotated[str, Field(pattern=f"^{code_runs.RUN_ID}$", max_length=64)]
-Code = Annotated[str, Field(max_length=code_runs.MAX_CODE_BYTES)]
+Code = Annotated[str, most_bytes(code_runs.MAX_CODE_BYTES)]
 Language = Annotated[NoNul, Field(min_length=1, max_length=64)]
 WaitS = Annotated[float, Field(ge=0, le=code_runs.MAX_WAIT_S)]
 Hostname = Annotated[NoNul, Field(max_length=64)]
@@ -83,7 +84,7 @@ class ExecutionInput(Model):
 
     EXAMPLE: ClassVar = {"text": "Ada", "after": 3}
 
-    text: Annotated[str, Field(max_length=code_runs.MAX_CODE_BYTES)]
+    text: Code
     after: Annotated[int, Field(ge=0)] = Field(
         default=0, description="`next` of the previous response."
     )

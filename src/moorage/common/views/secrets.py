@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.common.model.spec import Model
+from moorage.common.model.spec_fields import most_bytes
 
 
 class SecretSpec(Model):
@@ -15,9 +16,8 @@ class SecretSpec(Model):
 
     EXAMPLE: ClassVar = {"value": "hf_..."}
 
-    value: str = Field(
+    value: Annotated[str, most_bytes(65_536)] = Field(
         min_length=1,
-        max_length=65_536,
         pattern=r"^[^\x00]*$",
         repr=False,
         description="Value of the secret, which is never shown again.",

@@ -20,7 +20,8 @@ class Farewell(Enum):
     def frame(self) -> bytes:
         """A frame from a server, which is unmasked."""
         code, text = self.value
-        return bytes([0x80 | _CLOSE, 2 + len(text)]) + code.to_bytes(2) + text.encode()
+        reason = text.encode()
+        return bytes([0x80 | _CLOSE, 2 + len(reason)]) + code.to_bytes(2) + reason
 
 
 class FrameTracker:

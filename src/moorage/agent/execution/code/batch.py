@@ -45,7 +45,7 @@ class Batch:
             while (piece := await execution.read()) is not None:
                 text = decoders[piece[0] == STDERR].decode(piece[1])
                 before = size
-                size = size + len(text) + 64
+                size = size + len(piece[1]) + 64
                 if size <= MAX_OUTPUT_BYTES:
                     name = "stderr" if piece[0] == STDERR else "stdout"
                     run.append({"type": "stream", "name": name, "text": text})

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
+from moorage.agent.engines.base import UNNAMED_USER, missing_names
 from moorage.agent.runtimes.base import File
 
 _PASSWD = "/etc/passwd"
@@ -18,8 +19,22 @@ _PASSWD_MAX_BYTES = 1024 * 1024
 
 
 # Name and home of a user that the image does not know.
-_USER = "moorage"
+_USER = UNNAMED_USER
 _HOME = "home/moorage"
+
+
+def unnamed_user(api: Any, container: str) -> dict[str, str]:
+    """``USER`` and ``LOGNAME``, if the user of a container that has not been started is a number
+    that the image does not know, and neither the image nor the kernel sets them. Call it in a
+    thread. Raises the SDK's errors."""
+    config = api.inspect_container(container)["Config"]
+    found = _unknown_user(api, container, str(config.get("User") or ""))
+    if found is None:
+        return {}
+
+    entry, _ = found
+    env = dict(line.partition("=")[::2] for line in config.get("Env") or ())
+    return missing_names(env, entry.partition(":")[0])
 
 
 def name_user(api: Any, container: str) -> None:
@@ -27,14 +42,23 @@ def name_user(api: Any, container: str) -> None:
     is a number that the image does not know. Without them, its HOME is /, which it cannot write,
     and programs that ask for its name fail. Call it in a thread. Raises the SDK's errors."""
     user = str(api.inspect_container(container)["Config"].get("User") or "")
+    if (found := _unknown_user(api, container, user)) is not None:
+        entry, passwd = found
+        uid = int(entry.split(":")[2])
+        api.put_archive(container, "/", _with_home(entry, passwd, uid=uid))
+
+
+def _unknown_user(api: Any, container: str, user: str) -> tuple[str, str] | None:
+    """The missing passwd entry of a container's user and the text of its passwd file; None if the
+    user has a name."""
     uid, _, group = user.partition(":")
     if not _is_id(uid) or int(uid) == 0:
-        return
+        return None
 
     passwd = _passwd(api, container, missing="root:x:0:0:root:/root:/bin/sh\n")
     # An empty text also stands for what is no file and for a file that is too large.
-    if passwd and (entry := missing_entry(passwd, uid, group)):
-        api.put_archive(container, "/", _with_home(entry, passwd, uid=int(uid)))
+    entry = missing_entry(passwd, uid, group) if passwd else ""
+    return (entry, passwd) if entry else None
 
 
 def missing_entry(passwd: str, uid: str, group: str) -> str:

@@ -46,7 +46,7 @@ from moorage.agent.runtimes.docker.errors import (
 )
 from moorage.agent.runtimes.docker.events import ContainerEvents
 from moorage.agent.runtimes.docker.execution import execute
-from moorage.agent.runtimes.docker.files import copy_into_container, name_user
+from moorage.agent.runtimes.docker.files import copy_into_container, name_user, unnamed_user
 from moorage.agent.runtimes.docker.image_gc import ImageGarbageCollector
 from moorage.agent.runtimes.docker.images import ImageStore
 from moorage.agent.runtimes.docker.labels import OWNER, ContainerIdentity, LabelSigner
@@ -300,13 +300,23 @@ class DockerRuntime:
             return await self._existing(launch.kernel_id)
 
         try:
+            if missing := await self._engine.call(
+                lambda api: unnamed_user(api, container), _ACTION_TIMEOUT_S
+            ):
+                # The environment is fixed at creation, and only a container shows the passwd file
+                # of its image.
+                await self._remove(container)
+                launch = replace(launch, env={**missing, **launch.env})
+                container = await self._engine.call(create, _ACTION_TIMEOUT_S)
+
             await self._engine.call(start, _ACTION_TIMEOUT_S)
         except EngineUnavailable as error:
             error.note_effect()  # the container exists, started or not
             raise
         except (RequestRefused, CreateFailed):
             # The container would remain in the state Created forever, or wait for its network.
-            await self._remove(container)
+            with suppress(NoSuchObject):
+                await self._remove(container)
             raise
 
         identity = ContainerIdentity(launch.kernel_id, launch.port, launch.apps)

@@ -160,7 +160,7 @@ async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
 def _shown(answer: BaseModel) -> dict[str, Any]:
     """The response without secrets, or only its size if it is large."""
     # The size is checked before the response is copied piece by piece.
-    if (size := len(answer.model_dump_json())) > _MAX_BYTES:
+    if (size := len(answer.model_dump_json().encode())) > _MAX_BYTES:
         return {"omitted_bytes": size}
     shown = _without_secrets(answer.model_dump(mode="json"))
     size = len(json.dumps(shown))
