@@ -234,4 +234,25 @@ MUTATIONS = (
         "format=tarfile.PAX_FORMAT",
         ("tests/unit/cli/test_cli_archive.py", "-k", "8_gib"),
     ),
+    Mutation(
+        "an unknown tool of moorage mcp is left out silently",
+        "cli/mcp/tools.py",
+        "if unknown := sorted(set(names) - known):",
+        "if unknown := sorted(set(names) & set[str]()):",
+        ("tests/unit/cli/test_cli_mcp.py", "-k", "unknown_tools"),
+    ),
+    Mutation(
+        "a next step names a tool that the agent does not have",
+        "cli/mcp/next_steps.py",
+        "if tool is None or tool.name not in offered or (values",
+        "if tool is None or (values",
+        ("tests/unit/cli/test_cli_mcp.py", "-k", "next_steps"),
+    ),
+    Mutation(
+        "a next step that changes a group names the tool that lists groups",
+        "cli/mcp/next_steps.py",
+        "or (values and not tool.argument):",
+        "or (values and False):",
+        ("tests/unit/cli/test_cli_mcp.py", "-k", "next_steps"),
+    ),
 )

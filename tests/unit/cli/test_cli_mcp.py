@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.examples import examples
 
+from moorage.cli.mcp.next_steps import TOOLS, answer_for_agent, for_agent
 from moorage.cli.mcp.plans import EXPIRES_S, MAX_PLANS, OperationPlan, PlanBook, gpu_hours
-from moorage.cli.mcp.tools import WRITES, operations
+from moorage.cli.mcp.tools import WRITES, chosen, operations
 from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
 from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.routes import ROUTES
@@ -97,6 +98,76 @@ def test_a_write_shows_what_it_changes() -> None:
     assert about["create_session"] is None
     assert OPERATIONS["create_session"].has_dry_run
     assert OPERATIONS["update_endpoint"].versioned
+
+
+@pytest.mark.parametrize(
+    ("names", "tools"),
+    [
+        (["get_why", "stop_session"], {"get_why", "plan_stop_session"}),
+        (["plan_stop_session"], {"plan_stop_session"}),
+        (["budgets", "usage"], {"list_budgets", "get_usage"}),
+    ],
+)  # fmt: skip
+def test_tools_are_chosen_by_name_or_group(names: list[str], tools: set[str]) -> None:
+    assert {one.tool for one in chosen(OPERATIONS, names).values()} == tools
+
+
+def test_a_group_has_all_of_its_tools() -> None:
+    found = chosen(OPERATIONS, ["endpoints"])
+    assert {"list_endpoints", "create_endpoint", "undo_rollout"} <= found.keys()
+    assert "list_sessions" not in found
+
+
+def test_unknown_tools_are_refused_with_what_is_allowed() -> None:
+    with pytest.raises(InvalidInput, match="--tools 'sesions' is neither a tool nor a group") as no:
+        chosen(OPERATIONS, ["endpoints", "sesions"])
+    groups, _, tools = no.value.next_step.partition("; tools: ")
+    assert groups.removeprefix("groups: ").split(", ")[:3] == ["agents", "budgets", "endpoints"]
+    assert "plan_create_session" in tools.split(", ")
+
+
+TOOL_NAMES = {one.tool for one in OPERATIONS.values()}
+
+
+@pytest.mark.parametrize(
+    ("step", "shown"),
+    [
+        ("see `moorage ps --all`", "see `list_sessions`"),
+        ("`moorage describe a` shows why", "`get_session` (ref: a) shows why"),
+        ("`moorage stop a`, or use another", "`plan_stop_session` (ref: a), or use another"),
+        ("`moorage groups describe`", "`get_group`"),
+        (
+            "`moorage endpoints set m rollout.canary=10`",
+            "`plan_update_endpoint` (name: m, rollout.canary=10)",
+        ),
+        (
+            "`moorage groups set NAME`",
+            "`moorage groups set NAME` (a command that the user can run)",
+        ),
+        (
+            "`moorage secrets set a`; `moorage ps`",
+            "`moorage secrets set a` (a command that the user can run); `list_sessions`",
+        ),
+        ("wait", "wait"),
+    ],
+)
+def test_next_steps_name_tools(step: str, shown: str) -> None:
+    assert for_agent(step, TOOL_NAMES) == shown
+    assert answer_for_agent({"holds": [{"next_step": step}], "detail": step}, TOOL_NAMES) == {
+        "holds": [{"next_step": shown}],
+        "detail": step,
+    }
+
+
+def test_next_steps_name_only_tools_that_are_offered() -> None:
+    shown = for_agent("`moorage ps`", {"get_usage"})
+    assert shown == "`moorage ps` (a command that the user can run)"
+
+
+def test_tools_of_next_steps_exist() -> None:
+    for command, tool in TOOLS.items():
+        (found,) = [one for one in OPERATIONS.values() if one.tool == tool.name]
+        assert not tool.argument or tool.argument in found.parameters, command
 
 
 # -- plans -----------------------------------------------------------------------------------------

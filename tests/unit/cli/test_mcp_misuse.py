@@ -186,3 +186,20 @@ async def test_lists_are_arguments(manager: FakeManager, agent: Agent) -> None:
     found = await agent.call("list_sessions", status=["PENDING", "RUNNING"])
     assert not found.is_error, found.content
     assert any(re.search(r"status=PENDING(,|%2C)RUNNING", one) for one in manager.requests)
+
+
+async def test_tools_that_are_not_offered_do_not_exist(agent: Agent, manager: FakeManager) -> None:
+    async with Client(manager.url, KEY) as client:
+        clock = agent.clock
+        tools = MoorageTools(
+            client, DOCUMENT, agent.book, clock, read_only=False, only=["get_session"]
+        )
+        few = Agent(tools, agent.book, clock)
+        assert [tool.name for tool in tools.tools()] == ["get_session", "get_schema"]
+        assert "there is no tool" in await few.refusal("list_sessions")
+        assert "there is no tool" in await few.refusal("apply_plan", plan_id="x")
+        assert "has no schema" in await few.refusal("get_schema", tool="list_sessions")
+        refused = await few.refusal("get_session", ref="nothing")
+        assert "(a command that the user can run)" in refused
+
+    assert "`list_sessions`" in await agent.refusal("get_session", ref="nothing")

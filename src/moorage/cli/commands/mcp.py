@@ -28,6 +28,14 @@ def mcp(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Offer no tools that write.")
     ] = False,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tools",
+            metavar="NAME[,NAME]",
+            help="Offer only these tools, or groups of tools like sessions,endpoints.",
+        ),
+    ] = None,
 ) -> None:
     """Serve the cluster's operations to a coding agent, over MCP on standard input and output.
 
@@ -38,6 +46,7 @@ def mcp(
     Examples:
       claude mcp add moorage -- moorage mcp --gpu-hours 20
       codex mcp add moorage -- moorage mcp --read-only
+      claude mcp add moorage -- moorage mcp --tools sessions,list_groups
     """
     try:
         from moorage.cli.mcp.plans import PlanBook
@@ -48,7 +57,9 @@ def mcp(
             next_step="pip install 'moorage[mcp]'",
         ) from error
 
+    only = [name.strip() for given in tools or () for name in given.split(",")]
+
     async def serve(client: Client) -> None:
-        await serve_stdio(client, PlanBook(gpu_hours), cli.clock, read_only=read_only)
+        await serve_stdio(client, PlanBook(gpu_hours), cli.clock, read_only=read_only, only=only)
 
     cli.run(serve)

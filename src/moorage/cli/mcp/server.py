@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import aiohttp
@@ -14,8 +14,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 import moorage
+from moorage.cli.mcp.next_steps import answer_for_agent, for_agent
 from moorage.cli.mcp.plans import EXPIRES_S, OperationPlan, PlanBook
-from moorage.cli.mcp.tools import PLAN, Operation, operations
+from moorage.cli.mcp.tools import PLAN, Operation, chosen, operations
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
 from moorage.sdk import Client
@@ -36,7 +37,8 @@ output."""
 
 
 class MoorageTools:
-    """The tools of one manager. ``read_only``: there are no tools that write."""
+    """The tools of one manager. ``read_only``: there are no tools that write. ``only``: names and
+    groups of the tools that there are; empty means all. Raises ``InvalidInput``."""
 
     def __init__(
         self,
@@ -46,15 +48,18 @@ class MoorageTools:
         clock: Clock,
         *,
         read_only: bool,
+        only: Collection[str] = (),
     ) -> None:
         self._client = client
         self._book = book
         self._clock = clock
         found = operations(document).values()
-        self._operations = {
+        offered = {
             operation.name: operation for operation in found if not (read_only and operation.writes)
         }
-        self._writes = not read_only
+        self._operations = chosen(offered, only) if only else offered
+        self._names = frozenset(operation.tool for operation in self._operations.values())
+        self._writes = any(operation.writes for operation in self._operations.values())
 
     def tools(self) -> list[types.Tool]:
         listed = [_tool(operation) for operation in self._operations.values()]
@@ -63,10 +68,10 @@ class MoorageTools:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
         """Call a tool. Errors are returned as results, which the agent reads."""
         try:
-            return _result(await self._call(name, arguments))
+            return _result(answer_for_agent(await self._call(name, arguments), self._names))
         except MoorageError as error:
             step = f"\nNext step: {error.next_step}" if error.next_step else ""
-            return _text(f"{error.message}{step}", is_error=True)
+            return _text(for_agent(f"{error.message}{step}", self._names), is_error=True)
 
     async def _call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         if name == APPLY and self._writes:
@@ -215,7 +220,7 @@ def _tool(operation: Operation) -> types.Tool:
         )
 
     return types.Tool(
-        name=PLAN + operation.name,
+        name=operation.tool,
         description=(f"Plan: {operation.summary}"),
         input_schema=operation.short_schema(),
         annotations=types.ToolAnnotations(read_only_hint=True),
@@ -305,9 +310,13 @@ async def fetch_document(client: Client) -> dict[str, Any]:
     return document
 
 
-async def serve_stdio(client: Client, book: PlanBook, clock: Clock, *, read_only: bool) -> None:
-    """Serve on standard input and output until the input ends."""
-    tools = MoorageTools(client, await fetch_document(client), book, clock, read_only=read_only)
+async def serve_stdio(
+    client: Client, book: PlanBook, clock: Clock, *, read_only: bool, only: Collection[str] = ()
+) -> None:
+    """Serve on standard input and output until the input ends. ``only``: as in ``MoorageTools``.
+    Raises ``InvalidInput``."""
+    document = await fetch_document(client)
+    tools = MoorageTools(client, document, book, clock, read_only=read_only, only=only)
     server = make_server(tools)
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())

@@ -5,7 +5,7 @@ A read is a tool. A write becomes a tool ``plan_…`` that changes nothing: see 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -58,7 +58,8 @@ PLAN = "plan_"
 @dataclass(frozen=True)
 class Operation:
     """An operation of the API. ``path``: the path in the document, with ``{parameters}``.
-    ``about``: the path of the resource that a write changes, if it can be read."""
+    ``group``: its subject, the tag in the document. ``about``: the path of the resource that a
+    write changes, if it can be read."""
 
     name: str
     method: str
@@ -67,6 +68,7 @@ class Operation:
     parameters: Mapping[str, Mapping[str, Any]]
     body: Mapping[str, Any] | None
     definitions: Mapping[str, Any]
+    group: str = ""
     about: str | None = None
     has_dry_run: bool = False
     versioned: bool = False
@@ -75,6 +77,10 @@ class Operation:
     @property
     def writes(self) -> bool:
         return self.method != "get"
+
+    @property
+    def tool(self) -> str:
+        return PLAN + self.name if self.writes else self.name
 
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema of the tool's arguments: path and query parameters by name, and ``body``."""
@@ -162,6 +168,29 @@ def operations(document: Mapping[str, Any]) -> dict[str, Operation]:
     return {operation.name: operation for operation in _operations(document)}
 
 
+def chosen(found: Mapping[str, Operation], names: Collection[str]) -> dict[str, Operation]:
+    """The operations among ``found`` that ``names`` names: tools, and groups for all of their
+    tools. Raises ``InvalidInput`` for a name that is neither."""
+    known = {
+        name
+        for operation in found.values()
+        for name in (operation.group, operation.name, operation.tool)
+    }
+    if unknown := sorted(set(names) - known):
+        groups = sorted({operation.group for operation in found.values()})
+        tools = sorted(operation.tool for operation in found.values())
+        raise InvalidInput(
+            f"--tools {unknown[0]!r} is neither a tool nor a group of tools",
+            next_step=f"groups: {', '.join(groups)}; tools: {', '.join(tools)}",
+        )
+
+    return {
+        name: operation
+        for name, operation in found.items()
+        if not {operation.group, operation.name, operation.tool}.isdisjoint(names)
+    }
+
+
 def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
     paths = document["paths"]
     schemas = document["components"]["schemas"]
@@ -187,6 +216,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
                 },
                 body=_local(body, schemas, definitions) if body is not None else None,
                 definitions=definitions,
+                group=described["tags"][0],
                 about=_readable_above(path, paths) if method != "get" else None,
                 has_dry_run="dry_run" in given,
                 versioned="If-Match" in given,
