@@ -16,6 +16,7 @@ BUDGETS = ("tests/store/test_budgets.py",)
 CHARGES = ("tests/store/test_ledger.py",)
 ARITHMETIC = ("tests/store/test_ledger_arithmetic.py",)
 SPOOL = ("tests/wire/test_proxy_link.py", "tests/unit/proxy/test_report_stream.py")
+GAPS = ("tests/store/test_budgets.py", "-k", "without_a_price or nothing_counts")
 
 MUTATIONS = (
     Mutation(
@@ -369,5 +370,33 @@ MUTATIONS = (
         "        if self._bytes + size > self._max_bytes:",
         "        if False:",
         SPOOL,
+    ),
+    Mutation(
+        "a price that applies later hides that hours now cost nothing",
+        "manager/store/metering/sql/fragments/price_gaps.sql",
+        "HAVING min(p.since) IS NULL OR min(p.since) > now()",
+        "HAVING min(p.since) IS NULL",
+        GAPS,
+    ),
+    Mutation(
+        "the groups of a project do not count for its budgets",
+        "manager/store/metering/sql/fragments/budget_doubts.sql",
+        "allowed IS NULL OR gpus.resource_group = ANY (allowed)\n           ) AS without_gpus",
+        "true\n           ) AS without_gpus",
+        GAPS,
+    ),
+    Mutation(
+        "setting a budget does not warn that nothing counts against it",
+        "manager/api/metering/budgets.py",
+        "    (shown,) = await _with_warnings(call, [view])\n",
+        "    shown = view\n",
+        ("tests/unit/cli/test_cli_budgets.py",),
+    ),
+    Mutation(
+        "the doctor says nothing about gaps in prices",
+        "server/doctor/cluster.py",
+        'if gaps := charge_warnings.of_prices(facts["price_gaps"]):',
+        "if gaps := list[str]():",
+        ("tests/unit/server/test_cluster_doctor.py",),
     ),
 )

@@ -477,3 +477,64 @@ async def test_amounts_beyond_all_bounds_keep_the_others_readable(store: Store) 
     shown = {one.project: one for one in await used(store)}
     assert shown["speech"].tokens_in > 0
     assert shown["vision"].cost == (1 << 63) - 1
+
+
+async def gaps(store: Store) -> set[tuple[str, str, str, bool]]:
+    rows = await store.budgets.price_gaps()
+    return {(r["unit"], r["resource_group"], r["device"], r["begins"] is None) for r in rows}
+
+
+async def test_what_the_agents_offer_without_a_price_is_found(store: Store) -> None:
+    await FakeAgent(store, gpu_model="NVIDIA A100").report()
+    model = "NVIDIA A100"
+    assert await gaps(store) == set(), "without prices, everything is free on purpose"
+
+    await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", device="V100", price=1))
+    assert await gaps(store) == {("gpu", "default", model, True)}
+    later = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
+    price = PriceSpec(unit="gpu", resource_group="default", price=1, since=later)
+    await store.budgets.put_price(SYSTEM, price)
+    assert await gaps(store) == {("gpu", "default", model, False)}
+    await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", device=model, price=0))
+    assert await gaps(store) == set(), "a price of 0 is a price"
+
+    await store.budgets.put_price(SYSTEM, PriceSpec(unit="cpu", resource_group="lab", price=1))
+    await store.budgets.put_price(SYSTEM, PriceSpec(unit="tokens_in", price=1, since=later))
+    assert await gaps(store) == {("cpu", "default", "", True), ("tokens_in", "", "", False)}
+
+
+async def test_budgets_against_which_nothing_counts_are_found(store: Store) -> None:
+    async def doubts() -> dict[tuple[str, str], list[str]]:
+        names = ("archived", "without_gpus", "unpriced")
+        return {
+            (row["name"], row["unit"]): [name for name in names if row[name]]
+            for row in await store.budgets.doubts()
+        }
+
+    for unit in ("gpu", "money", "cpu"):
+        await put(store, "project", "vision", unit, hard=1)
+        await put(store, "user", "ann", unit, hard=1)
+
+    for name in ("vision", "ann"):
+        found = await doubts()
+        assert (found[name, "gpu"], found[name, "money"]) == (["without_gpus"], ["unpriced"])
+        assert (name, "cpu") not in found
+
+    await FakeAgent(store).report()
+    await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", device="V100", price=1))
+    assert await doubts() == {
+        ("ann", "money"): ["unpriced"],
+        ("vision", "money"): ["unpriced"],
+    }, "V100 has a price, but there is only H100"
+    await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", price=1))
+    assert await doubts() == {}
+
+    await store.database.fetch(
+        "UPDATE projects SET resource_groups = '{other}' WHERE name = 'vision' RETURNING name"
+    )
+    assert await doubts() == {
+        ("vision", "gpu"): ["without_gpus"],
+        ("vision", "money"): ["unpriced"],
+    }
+    await store.budgets.put_price(SYSTEM, PriceSpec(unit="cpu", price=1))
+    assert await doubts() == {("vision", "gpu"): ["without_gpus"]}

@@ -126,3 +126,29 @@ def test_amounts_are_exact(unit: str, text: str, amount: int, shown: str) -> Non
     for wrong in ("", "nan", "inf", "1e99", "-1", "0.0000000001"):
         with pytest.raises(InvalidInput, match="is not an amount of"):
             parse_budget_amount(unit, wrong)
+
+
+def test_what_charges_nobody_is_warned_about(manager: FakeManager, moorage: Run) -> None:
+    doubt = {"scope": "user", "name": "ann", "unit": "money", "period": "month"}
+    gap = {"unit": "gpu", "resource_group": "lab", "device": "NVIDIA A100", "begins": None}
+    manager.store.budgets.doubted = [
+        doubt | {"archived": False, "without_gpus": False, "unpriced": True}
+    ]
+    manager.store.budgets.gaps = [gap, gap | {"unit": "cpu", "device": "", "begins": 1.8e9}]
+    nothing = "nothing that user 'ann' may use has a price now, so nothing counts against this"
+
+    made = moorage("budgets", "set", "user", "ann", "money", "--hard", "5")
+    assert f"warning: {nothing}" in made.stderr
+    assert f"warning: user/ann money: {nothing}" in moorage("budgets").stderr
+    shown = json.loads(moorage("budgets", "-o", "json").stdout)["budgets"]
+    assert nothing in shown[0]["warnings"][0]
+    assert moorage("budgets", "set", "user", "bob", "money", "--hard", "5").stderr == ""
+
+    gpu = "hours of 'NVIDIA A100' in resource group 'lab' cost nothing: no price applies; set one: "
+    cpu = "CPU hours in resource group 'lab' cost nothing until 2027-01-15T08:00Z, when the first"
+    made = moorage("prices", "set", "gpu", "2.5", "--device", "H100")
+    assert f"warning: {gpu}moorage prices set gpu PRICE --device 'NVIDIA A100'" in made.stderr
+    assert "CPU" not in made.stderr, "a price of another unit"
+    listed = moorage("prices").stderr
+    assert gpu in listed
+    assert cpu in listed

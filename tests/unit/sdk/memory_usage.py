@@ -4,6 +4,7 @@ agent."""
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from memory_sessions import MemorySessions
 
@@ -108,7 +109,8 @@ class MemoryUsageRecords:
 
 
 class MemoryBudgets:
-    """``exhausted``: why no one may create anything. ``reached``: everyone's warnings."""
+    """``exhausted``: why no one may create anything. ``reached``: everyone's warnings. ``gaps``,
+    ``doubted``: rows of the statements about prices and budgets that charge nobody."""
 
     def __init__(self) -> None:
         self.views: dict[tuple[str, str, str, str], BudgetView] = {}
@@ -116,6 +118,14 @@ class MemoryBudgets:
         self.corrections: list[CorrectionSpec] = []
         self.exhausted: BudgetExhausted | None = None
         self.reached: list[str] = []
+        self.gaps: list[dict[str, Any]] = []
+        self.doubted: list[dict[str, Any]] = []
+
+    async def price_gaps(self) -> list[dict[str, Any]]:
+        return self.gaps
+
+    async def doubts(self) -> list[dict[str, Any]]:
+        return self.doubted
 
     async def warnings(self, scope: Scope) -> list[str]:
         return self.reached

@@ -19,6 +19,8 @@ GOOD: dict[str, Any] = {
     "standbys": 2,
     "synchronous": True,
     "connections": 97,
+    "price_gaps": [],
+    "budget_doubts": [],
     "managers": [
         {
             "link": "198.51.100.1:8701",
@@ -273,3 +275,15 @@ def test_agents_that_proxies_do_not_reach(asks: dict[str, list[str]], status: st
 def test_a_manager_of_the_release_before_tells_no_clock() -> None:
     facts = changed("managers.0.clock_ahead_s", None)
     assert all(one.status == "ok" for one in check(facts))
+
+
+def test_prices_and_budgets_that_charge_nobody() -> None:
+    gap = {"unit": "gpu", "resource_group": "default", "device": "NVIDIA A100", "begins": None}
+    doubt = {"scope": "user", "name": "ann", "unit": "gpu", "period": "month", "archived": True}
+    facts = GOOD | {
+        "price_gaps": [gap],
+        "budget_doubts": [doubt | {"without_gpus": False, "unpriced": False}],
+    }
+    prices, budgets = (one for one in check(facts) if one.status == "warn")
+    assert "hours of 'NVIDIA A100' in resource group 'default' cost nothing" in prices.detail
+    assert "user/ann gpu: user 'ann' is archived" in budgets.detail

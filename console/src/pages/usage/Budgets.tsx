@@ -1,4 +1,4 @@
-import { Autocomplete, Checkbox, Group, NumberInput, Select } from "@mantine/core";
+import { Autocomplete, Checkbox, Group, NumberInput, Select, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { usePlatformRole } from "@/api/auth";
@@ -60,7 +60,16 @@ export function Budgets() {
               {
                 key: "state",
                 header: t("budgets.state"),
-                cell: (one) => <StatusText status={STATES[one.level]} />,
+                cell: (one) => (
+                  <>
+                    <StatusText status={STATES[one.level]} />
+                    {(one.warnings ?? []).map((text) => (
+                      <Text key={text} size="xs" c="dimmed" maw="24rem">
+                        {visible(text)}
+                      </Text>
+                    ))}
+                  </>
+                ),
               },
               {
                 key: "policy",

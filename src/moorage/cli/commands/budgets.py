@@ -3,6 +3,7 @@ usage."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
@@ -11,11 +12,13 @@ from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
 from moorage.cli.completion import group_names, scoped_names
 from moorage.cli.context import Cli, command
+from moorage.cli.output import printable
 from moorage.common.model.budget_units import format_budget_amount, parse_budget_amount
 from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from moorage.common.views.budgets import BudgetView, PriceView
+    from moorage.sdk import Client
 
 budgets = noun(
     "budgets", help="Budgets of projects, users and keys: how much each may use per period."
@@ -106,7 +109,13 @@ def delete_budget(
 @list_command(prices)
 def list_prices(cli: Cli) -> None:
     """List all prices, including past and future ones."""
-    _print_prices(cli, cli.run(lambda client: client.prices.list()))
+
+    async def work(client: Client) -> tuple[list[PriceView], Sequence[str]]:
+        return await client.prices.list(), await client.prices.warnings()
+
+    found, warnings = cli.run(work)
+    _print_prices(cli, found)
+    _warn(cli, warnings)
 
 
 @command(prices, "set")
@@ -156,7 +165,14 @@ def set_price(
         resource_group=group,
         since=None if since is None else times.future(since, cli.clock.now(), "--since"),
     )
-    _print_prices(cli, [cli.run(lambda client: client.prices.set(spec))], single=True)
+    view = cli.run(lambda client: client.prices.set(spec))
+    _print_prices(cli, [view], single=True)
+    _warn(cli, view.warnings)
+
+
+def _warn(cli: Cli, warnings: Sequence[str]) -> None:
+    for text in warnings:
+        cli.note(printable(f"warning: {text}", one_line=True))
 
 
 def _key(scope: str, unit: str, period: str) -> tuple[Any, Any, Any]:
@@ -210,6 +226,10 @@ def _print(cli: Cli, found: list[BudgetView], *, single: bool = False) -> None:
             "RESETS",
         )
         output.print_table(cli.out, titles, rows)
+
+    for view in found:
+        named = "" if single else f"{view.scope}/{view.name} {view.unit}: "
+        _warn(cli, [f"{named}{text}" for text in view.warnings])
 
 
 def _print_prices(cli: Cli, found: list[PriceView], *, single: bool = False) -> None:

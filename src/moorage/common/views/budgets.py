@@ -77,6 +77,7 @@ class BudgetView(View):
     measured_at: datetime | None
     changed_at: datetime
     changed_by: str
+    warnings: list[str] = Field([], description="Reasons why nothing can count against it now.")
 
 
 class PriceSpec(Model):
@@ -112,6 +113,13 @@ class PriceView(View):
     price: int
     changed_at: datetime
     changed_by: str
+    warnings: list[str] = Field(
+        [],
+        description=(
+            "Set only in the response to its setting: what the agents offer in this unit that has "
+            "no price."
+        ),
+    )
 
 
 class CorrectionSpec(Model):

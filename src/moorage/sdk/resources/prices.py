@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from moorage.common.views import budgets as views
+from moorage.common.views.resources import View
 from moorage.sdk.paged_list import PagedList
 from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+
+
+class _Warned(View):
+    warnings: Sequence[str] = ()  # an earlier manager has none
 
 
 class Prices(Resource):
@@ -12,6 +19,10 @@ class Prices(Resource):
 
     def list(self) -> PagedList[views.PriceView]:
         return self._list(views.PriceView, "/v1/prices", is_paged=False)
+
+    async def warnings(self) -> Sequence[str]:
+        """What the agents offer that has no price, although its unit has prices."""
+        return (await self._call(_Warned, "GET", "/v1/prices")).warnings
 
     async def set(self, spec: views.PriceSpec) -> views.PriceView:
         """For administrators."""
@@ -22,4 +33,5 @@ class SyncPrices(SyncResource[Prices]):
     """``Prices`` without asyncio."""
 
     list = listed(Prices.list)
+    warnings = blocking(Prices.warnings)
     set = blocking(Prices.set)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from moorage.common.model.addresses import is_dial_out_host, is_loopback, split_address
 from moorage.common.model.versions import incompatibility
+from moorage.manager.workloads import charge_warnings
 from moorage.server.doctor.checks import CheckResult, Status
 
 # The most connections that one manager opens to Postgres, as in docs/configuration.md.
@@ -43,7 +44,18 @@ def check_cluster(
         *_plain_senders(facts["managers"]),
         *_versions(facts, version, revision),
         *_agents(facts),
+        *_charges(facts),
     ]
+
+
+def _charges(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
+    """Prices and budgets that charge nobody."""
+    if gaps := charge_warnings.of_prices(facts["price_gaps"]):
+        yield CheckResult("warn", "prices", "; ".join(gaps), "moorage prices set")
+
+    for (scope, name, unit, _), found in charge_warnings.of_budgets(facts["budget_doubts"]).items():
+        detail = f"{scope}/{name} {unit}: {'; '.join(found)}"
+        yield CheckResult("warn", "budgets", detail, "moorage budgets")
 
 
 def _managers(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:

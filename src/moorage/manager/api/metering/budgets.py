@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
 from moorage.common.model.spec import Model, Name
 from moorage.common.views import budgets as views
 from moorage.manager.api.http.request import read_path
 from moorage.manager.api.http.route import Call, Items, NoQuery, route
 from moorage.manager.api.identity.owner_names import require_owner
+from moorage.manager.workloads import charge_warnings
+
+
+class PriceList(Items[views.PriceView]):
+    """All prices."""
+
+    warnings: list[str] = Field(
+        [], description="What the agents offer that has no price, although its unit has prices."
+    )
+
 
 _BUDGET = "/v1/budgets/{scope}/{period}/{unit}/{name:.+}"
 
@@ -32,7 +47,19 @@ def _path(call: Call[views.BudgetSpec, NoQuery] | Call[None, NoQuery]) -> _Budge
 )
 async def list_budgets(call: Call[None, NoQuery]) -> Items[views.BudgetView]:
     found = await call.deps.store.budgets.visible(call.scope)
-    return Items[views.BudgetView](items=found.items, unreadable=found.unreadable)
+    items = await _with_warnings(call, found.items) if found.items else []
+    return Items[views.BudgetView](items=items, unreadable=found.unreadable)
+
+
+async def _with_warnings(
+    call: Call[Any, NoQuery], found: Sequence[views.BudgetView]
+) -> list[views.BudgetView]:
+    warnings = charge_warnings.of_budgets(await call.deps.store.budgets.doubts())
+    keys = [(view.scope, view.name, view.unit, view.period) for view in found]
+    return [
+        view.model_copy(update={"warnings": warnings.get(key, [])})
+        for view, key in zip(found, keys, strict=True)
+    ]
 
 
 @route(
@@ -46,9 +73,11 @@ async def list_budgets(call: Call[None, NoQuery]) -> Items[views.BudgetView]:
 async def put_budget(call: Call[views.BudgetSpec, NoQuery]) -> views.BudgetView:
     path = _path(call)
     await require_owner(call, path.scope, path.name)
-    return await call.deps.store.budgets.put(
+    view = await call.deps.store.budgets.put(
         call.scope, path.scope, path.name, path.unit, period=path.period, spec=call.body
     )
+    (shown,) = await _with_warnings(call, [view])
+    return shown
 
 
 @route(
@@ -69,12 +98,13 @@ async def delete_budget(call: Call[None, NoQuery]) -> views.BudgetView:
     "GET",
     "/v1/prices",
     "List prices per unit, including past and future ones",
-    returns=Items[views.PriceView],
+    returns=PriceList,
     access="viewer",
 )
-async def list_prices(call: Call[None, NoQuery]) -> Items[views.PriceView]:
+async def list_prices(call: Call[None, NoQuery]) -> PriceList:
     found = await call.deps.store.budgets.prices()
-    return Items[views.PriceView](items=found.items, unreadable=found.unreadable)
+    gaps = charge_warnings.of_prices(await call.deps.store.budgets.price_gaps())
+    return PriceList(items=found.items, unreadable=found.unreadable, warnings=gaps)
 
 
 @route(
@@ -86,7 +116,9 @@ async def list_prices(call: Call[None, NoQuery]) -> Items[views.PriceView]:
     access="admin",
 )
 async def put_price(call: Call[views.PriceSpec, NoQuery]) -> views.PriceView:
-    return await call.deps.store.budgets.put_price(call.scope, call.body)
+    view = await call.deps.store.budgets.put_price(call.scope, call.body)
+    gaps = await call.deps.store.budgets.price_gaps()
+    return view.model_copy(update={"warnings": charge_warnings.of_prices(gaps, call.body.unit)})
 
 
 @route(

@@ -167,6 +167,14 @@ class BudgetStore:
             views.PriceView, "price", rows=rows, read=_price, following=None, name="unit"
         )
 
+    async def price_gaps(self) -> Sequence[Row]:
+        """What agents offer that costs nothing, although its unit has prices."""
+        return await self._db.fetch(SQL["price_gaps"])
+
+    async def doubts(self) -> Sequence[Row]:
+        """Budgets against which nothing can count now, with the causes."""
+        return await self._db.fetch(SQL["budget_doubts"])
+
     async def put_price(self, scope: Scope, spec: views.PriceSpec) -> views.PriceView:
         """Set a price. Raises ``InvalidInput`` for a time that is not a full hour or has passed."""
         scope.require_all("prices")

@@ -18,6 +18,12 @@ SELECT json_build_object(
         'connected', manager IS NOT NULL AND detached_stream IS DISTINCT FROM stream)
         ORDER BY id)
         FROM agents WHERE status <> 'LOST'), '[]'),
+    'price_gaps', coalesce((SELECT json_agg(g) FROM (
+-- include: price_gaps
+        ) g), '[]'),
+    'budget_doubts', coalesce((SELECT json_agg(d) FROM (
+-- include: budget_doubts
+        ) d), '[]'),
     'certificates', coalesce((SELECT json_agg(json_build_object(
         'kind', kind, 'name', name, 'until', extract(epoch FROM certificate_until))
         ORDER BY kind, name)

@@ -1,0 +1,2 @@
+-- Budgets against which nothing can count now, with the causes.
+-- include: budget_doubts

@@ -1,0 +1,3 @@
+-- What agents offer that costs nothing, although its unit has prices: none applies to it now.
+-- `begins`: when one will, in Unix seconds; NULL: never.
+-- include: price_gaps
