@@ -9,6 +9,8 @@ from fake_manager import FakeManager
 from invoke import Run
 from scripted_session import CREATED_AT, ROOT, batch
 
+from moorage.cli.list_order import parse_order
+from moorage.cli.plain_reads import Record
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.views.console import WhoAmI
 from moorage.manager.identity.keys import Owner
@@ -87,8 +89,17 @@ def test_ps_shows_whose_sessions_they_are_if_they_are_of_several(
 
 
 def test_lists_are_sorted_by_the_manager(manager: FakeManager, moorage: Run) -> None:
-    for order in ("name", "-name", "created_at", "-created_at"):
-        assert moorage("ps", "--sort", order).exit_code == 0
+    for given, order in (
+        ("name", "name"),
+        ("-name", "-name"),
+        ("created_at", "created_at"),
+        ("-created", "-created_at"),
+        ("age", "-created_at"),
+        ("-age", "created_at"),
+        ("-user", "-user"),
+        ("project", "project"),
+    ):
+        assert moorage("ps", "--sort", given).exit_code == 0
         asked = [request for request in manager.requests if f"sort={order}" in request]
         assert [request.split("?")[0] for request in asked] == [
             "GET /v1/endpoints",
@@ -96,9 +107,40 @@ def test_lists_are_sorted_by_the_manager(manager: FakeManager, moorage: Run) -> 
         ]
         manager.requests.clear()
 
-    refused = moorage("ps", "--sort", "user")
-    assert refused.exit_code == 2
-    assert "-created_at" in refused.stderr
+    for given, order in (("group", "resource_group"), ("-state", "-status"), ("-priority",) * 2):
+        assert moorage("sessions", "list", "--sort", given).exit_code == 0
+        assert any(f"sort={order}" in request for request in manager.requests)
+
+    for command in ("ps", "sessions list"):
+        refused = moorage(*command.split(), "--sort", "-cost")
+        assert refused.exit_code == 2
+        assert "--sort '-cost' is not possible" in refused.stderr
+        assert "sort by name, created, age, state, user, project, group" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("gpus", ["d", "b", "a", "c"]),
+        ("-gpus", ["c", "a", "b", "d"]),
+        ("duration", ["c", "a", "b", "d"]),
+        ("-duration", ["d", "b", "a", "c"]),
+    ],
+)
+def test_the_rest_is_sorted_on_the_complete_list(key: str, expected: list[str]) -> None:
+    """The id breaks ties, also in descending order, as in the manager's."""
+    rows = [("a", 2, 3), ("b", 1, 1), ("c", 3, 5), ("d", 0, 1)]
+    order = parse_order(key)
+    views = [
+        Record(
+            id=name,
+            slots={"cuda.device": gpus, "cpu": 9 - gpus},
+            status_since=f"2026-05-04T13:00:0{second}Z",
+        )
+        for name, gpus, second in rows
+    ]
+    assert [view.id for view in order.sessions(views)] == expected
+    assert order.of_sessions is None
 
 
 def test_names_and_another_format_exclude_each_other(moorage: Run) -> None:

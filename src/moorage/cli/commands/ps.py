@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from moorage.cli import output
 from moorage.cli.app import app
 from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
+from moorage.cli.list_order import KEYS, ListOrder, parse_order
 from moorage.cli.output import current_kernel, format_age, load_cells, progress_text, step_label
 from moorage.cli.summary import is_degraded, shown_status, silence
 from moorage.common.model.errors import InvalidInput
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
     _Listed = tuple[list[EndpointView], list[SessionView]]
     _Table = tuple[Sequence[str], list[list[str]]]
     _Query = dict[str, str | None]
-
-
-class ListOrder(StrEnum):
-    NAME = "name"
-    NAME_DESCENDING = "-name"
-    CREATED_AT = "created_at"
-    CREATED_AT_DESCENDING = "-created_at"
 
 
 All = Annotated[bool, typer.Option("--all", "-a", help="Include sessions that have ended.")]
@@ -79,9 +72,15 @@ Group = Annotated[
     ),
 ]
 SortedBy = Annotated[
-    ListOrder | None,
+    str | None,
     typer.Option(
-        "--sort", help="Order; - is descending. Default: newest sessions first, endpoints by name."
+        "--sort",
+        metavar="[-]KEY",
+        help=f"Order: {', '.join(KEYS)}; - in front is descending. Default: newest sessions "
+        "first, endpoints by name.",
+        autocompletion=lambda incomplete: [
+            key for key in (*KEYS, *(f"-{key}" for key in KEYS)) if key.startswith(incomplete)
+        ],
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only names, like -o name.")]
@@ -128,7 +127,7 @@ def ps(
       moorage ps --all -o wide
       moorage ps --mine --status FAILED,ERROR
       moorage ps --user ann --project vision --group gpus
-      moorage ps --sort name
+      moorage ps --sort -gpus
       moorage ps -l 'team=vision,stage in (dev,test)'
       moorage ps --all --pipeline train
       moorage ps --mine -q | xargs moorage stop
@@ -147,7 +146,7 @@ def ps(
         mine=mine,
         project=project,
         group=group,
-        sort=sort,
+        sort=None if sort is None else parse_order(sort),
     ).checked()
 
     async def work(client: Client) -> _Listed:
@@ -182,7 +181,8 @@ def ps(
         found = wanted.resolved_plainly(cli)
         endpoints_read = [] if only_sessions else [found.endpoint_list]
         *first, last = cli.read_lists(*endpoints_read, found.session_list)
-        return listing((first[0] if first else [], last))
+        endpoints = found.sorted_endpoints(first[0]) if first else []
+        return listing((endpoints, found.sorted_sessions(last)))
 
     unfiltered = wanted == SessionFilter(wanted.statuses) and status is None
     nothing = _NOTHING if unfiltered else _NONE_FOUND
@@ -201,7 +201,7 @@ class SessionFilter:
     mine: bool = False
     project: str | None = None
     group: str | None = None
-    sort: str | None = None
+    sort: ListOrder | None = None
 
     def checked(self) -> SessionFilter:
         """Raises ``InvalidInput``."""
@@ -221,20 +221,31 @@ class SessionFilter:
         return replace(self, user=user, mine=False)
 
     async def sessions(self, client: Client) -> list[SessionView]:
-        return await client.sessions.list(
+        found = await client.sessions.list(
             statuses=self.statuses,
             selector=self.selector,
             pipeline=self.pipeline,
             user=self.user,
             project=self.project,
             resource_group=self.group,
-            sort=self.sort,
+            sort=None if self.sort is None else self.sort.of_sessions,
         )
+        return self.sorted_sessions(found)
 
     async def endpoints(self, client: Client) -> list[EndpointView]:
-        return await client.endpoints.list(
-            user=self.user, project=self.project, selector=self.selector, sort=self.sort
+        found = await client.endpoints.list(
+            user=self.user,
+            project=self.project,
+            selector=self.selector,
+            sort=None if self.sort is None else self.sort.of_endpoints,
         )
+        return self.sorted_endpoints(found)
+
+    def sorted_sessions(self, found: list[Any]) -> list[Any]:
+        return found if self.sort is None else self.sort.sessions(found)
+
+    def sorted_endpoints(self, found: list[Any]) -> list[Any]:
+        return found if self.sort is None else self.sort.endpoints(found)
 
     @property
     def session_list(self) -> tuple[str, _Query]:
@@ -244,7 +255,8 @@ class SessionFilter:
             "resource_group": self.group,
             "pipeline": self.pipeline,
         }
-        return "/v1/sessions", query | self.endpoint_list[1]
+        sort = None if self.sort is None else self.sort.of_sessions
+        return "/v1/sessions", query | self.endpoint_list[1] | {"sort": sort}
 
     @property
     def endpoint_list(self) -> tuple[str, _Query]:
@@ -253,7 +265,7 @@ class SessionFilter:
             "user": self.user,
             "project": self.project,
             "selector": self.selector,
-            "sort": self.sort,
+            "sort": None if self.sort is None else self.sort.of_endpoints,
         }
 
 

@@ -24,6 +24,7 @@ from moorage.cli.commands.ps import (
     show,
 )
 from moorage.cli.context import Cli
+from moorage.cli.list_order import parse_order
 
 if TYPE_CHECKING:
     from moorage.common.views.resources import SessionView
@@ -67,7 +68,7 @@ def list_sessions(
         mine=mine,
         project=project,
         group=group,
-        sort=sort,
+        sort=None if sort is None else parse_order(sort),
     ).checked()
 
     def listing(found: list[SessionView]) -> ListOutput:
@@ -76,7 +77,8 @@ def list_sessions(
         )
 
     def plain() -> ListOutput:
-        return listing(*cli.read_lists(wanted.resolved_plainly(cli).session_list))
+        (found,) = cli.read_lists(wanted.resolved_plainly(cli).session_list)
+        return listing(wanted.sorted_sessions(found))
 
     async def work(client: Client) -> list[SessionView]:
         return await (await wanted.resolved(client)).sessions(client)

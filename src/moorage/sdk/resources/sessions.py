@@ -98,7 +98,8 @@ class Sessions(Resource):
         ``statuses``: only sessions in one of these; empty means all. ``Outcome`` has the two
         statuses of an ended program; TERMINATED covers both. ``selector``: selects by user labels,
         like "team=vision,stage in (dev,test)". ``pipeline``: an id, or a name, which means its
-        newest pipeline. ``sort``: created_at or name, with a leading "-" for descending order.
+        newest pipeline. ``sort``: created_at, name, user, project, resource_group, priority or
+        status, with a leading "-" for descending order.
         """
         query = {
             "status": ",".join(sorted(statuses)) or None,

@@ -34,7 +34,9 @@ class EndpointQuery(PageQuery):
     user: NoNul | None = Field(None, description="Only endpoints of this owner.")
     project: NoNul | None = None
     selector: SelectorText | None = None
-    sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
+    sort: Literal[
+        "name", "-name", "created_at", "-created_at", "user", "-user", "project", "-project"
+    ] = order("name")
 
 
 class RevisionQuery(PageQuery):

@@ -86,7 +86,10 @@ class SessionQuery(PageQuery):
     user: NoNul | None = Field(None, description="Only sessions of this owner.")
     project: NoNul | None = None
     selector: SelectorText | None = None
-    sort: Literal["created_at", "-created_at", "name", "-name"] = order("-created_at")
+    sort: Literal[
+        *("created_at", "-created_at", "name", "-name", "user", "-user", "project", "-project"),
+        *("resource_group", "-resource_group", "priority", "-priority", "status", "-status"),
+    ] = order("-created_at")
 
 
 class HistoryQuery(WholeQuery):

@@ -35,7 +35,11 @@ from moorage.manager.store.sessions.repository import SessionStore
 from moorage.manager.store.sessions.visibility import Naming, mentioned
 
 _E = tables.endpoints.c
-_ORDER = Order({"name": _E.name, "created_at": _E.created_at}, [_E.id], "name")
+_ORDER = Order(
+    {"name": _E.name, "created_at": _E.created_at, "user": _E.owner, "project": _E.project},
+    [_E.id],
+    "name",
+)
 _REVISIONS = Listing(
     SQL["endpoint_revisions"],
     {"revision": Integer()},

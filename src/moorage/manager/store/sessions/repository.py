@@ -44,7 +44,19 @@ V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 # of parameters.
 _LIVE = text(f"sessions.status NOT IN ({literals(TERMINAL)})")
 _S = tables.sessions.c
-_ORDER = Order({"created_at": _S.created_at, "name": _S.name}, [_S.id], "-created_at")
+_ORDER = Order(
+    {
+        "created_at": _S.created_at,
+        "name": _S.name,
+        "user": _S.owner,
+        "project": _S.project,
+        "resource_group": _S.resource_group,
+        "priority": _S.priority,
+        "status": _S.status,
+    },
+    [_S.id],
+    "-created_at",
+)
 _HISTORY = Listing(
     SQL["history_list"],
     {"revision": Integer()},
