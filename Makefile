@@ -42,6 +42,10 @@ gate: install ## What judges a change: fifteen minutes (ARGS="docker ssh": these
 full: install ## Every test of every step: at most 100 minutes on two cores
 	$(GATE) --tier full $(ARGS)
 
+.PHONY: test-clients
+test-clients: install ## Every client against a scripted engine, directly and through each plane; prints the table
+	$(GATE) --tier full $(ARGS) clients || failed=$$?; cat build/clients.md; exit $${failed:-0}
+
 test-%: install ## One step of tests/steps.toml, such as test-docker (ARGS="--tier full": all of it)
 	$(GATE) $(ARGS) $*
 

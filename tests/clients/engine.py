@@ -10,6 +10,8 @@ sees the same engine directly and through a proxy. What the last message asks fo
 - ``pace:0.05``: ten pieces at this distance.
 - ``body``: the request's body as JSON.
 - ``headers``: the headers that a client may set, as JSON.
+- ``bare:204``: this status, without a body.
+- ``cut``: the first events of a stream, or half of an answer, and the end of the connection.
 """
 
 from __future__ import annotations
@@ -64,11 +66,25 @@ async def stream(
     return response
 
 
+async def cut(request: web.Request) -> web.StreamResponse:
+    """Half of an answer, after which the connection ends."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    if not (await request.json()).get("stream"):
+        response.content_length = 100
+    await response.prepare(request)
+    await response.write(b"data: {}\n\n")
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
 async def asked(request: web.Request, said: str, body: answers.Json) -> web.Response | str:
     """The text of the answer, or the error that the message asks for."""
     word, _, value = said.partition(":")
     if word == "status":
         return error(int(value), "as asked", "as_asked")
+    if word == "bare":
+        return web.Response(status=int(value))
     if word == "sleep":
         await asyncio.sleep(float(value))
     if word == "long":
@@ -88,6 +104,8 @@ async def chat(request: web.Request) -> web.StreamResponse:
     text = await asked(request, said, body)
     if isinstance(text, web.Response):
         return text
+    if said == "cut":
+        return await cut(request)
     if not body.get("stream"):
         return web.json_response(answers.chat(body, text), headers={"X-Engine": "scripted"})
     pause_s = float(said.removeprefix("pace:")) if said.startswith("pace:") else 0
@@ -280,13 +298,22 @@ def guard(keys: frozenset[str]) -> Any:
         if request.path.startswith("/v1/"):
             if not keys.intersection(_presented(request)):
                 return error(401, "invalid key", "invalid_api_key")
-            has_json = request.content_type == "application/json" and request.can_read_body
-            if has_json and (await request.json()).get("model", MODEL) != MODEL:
-                return error(404, "no such model", "model_not_found")
+            try:
+                return await _named(request) or await handler(request)
+            except json.JSONDecodeError:
+                return error(400, "not JSON", "invalid_json")
 
         return await handler(request)
 
     return guarded
+
+
+async def _named(request: web.Request) -> web.Response | None:
+    """The refusal of a body that names another model."""
+    has_json = request.content_type == "application/json" and request.can_read_body
+    if has_json and (await request.json()).get("model", MODEL) != MODEL:
+        return error(404, "no such model", "model_not_found")
+    return None
 
 
 async def identify(request: web.Request, response: web.StreamResponse) -> None:

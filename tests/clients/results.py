@@ -13,6 +13,7 @@ from tests.clients.places import DIRECT
 TABLE = Path(__file__).parents[2] / "build" / "clients.md"
 # How much of an outcome a difference shows.
 SHOWN = 400
+SAME = "as directly"
 # Fields of errors that may differ, because a proxy answers in its own words.
 WORDS = ("text",)
 
@@ -62,20 +63,32 @@ class Results:
             if _comparable(outcome) != _comparable(directly)
         ]
 
+    def judged(self, client: str, check: str, place: str, *, same: bool) -> None:
+        """A check that its own test has compared."""
+        self._outcomes[client, check] |= {DIRECT: SAME, place: SAME if same else "other"}
+
     def rows(self) -> list[str]:
-        """The table in Markdown: a row for each client."""
+        """The table in Markdown: a row for each client, and a column for each plane."""
         clients: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for key in self._outcomes:
             clients[key[0]].append(key)
 
-        rows = ["| Client | Checks | Places | Result | Differences |", "|---|---|---|---|---|"]
+        found = {place for outcomes in self._outcomes.values() for place in outcomes}
+        places = sorted(found - {DIRECT})
+        rows = ["| " + " | ".join(("Client", "Checks", *places)) + " |"]
+        rows.append("|---" * (2 + len(places)) + "|")
         for client, keys in clients.items():
-            places = max(len(self._outcomes[key]) for key in keys)
-            differing = [each for key in keys for each in self._differences(key)]
-            named = ", ".join(f"{each.check} ({each.place})" for each in differing)
-            result = "differs" if differing else "same as directly"
-            rows.append(f"| {client} | {len(keys)} | {places} | {result} | {named or '–'} |")
+            cells = (self._cell(keys, place) for place in places)
+            rows.append("| " + " | ".join((client, str(len(keys)), *cells)) + " |")
         return rows
+
+    def _cell(self, keys: list[tuple[str, str]], place: str) -> str:
+        """Whether the checks of a client are as directly; otherwise those that differ."""
+        if not any(place in self._outcomes[key] for key in keys):
+            return "–"
+        differing = [each for key in keys for each in self._differences(key)]
+        named = ", ".join(each.check for each in differing if each.place == place)
+        return f"differs: {named}" if named else SAME
 
     def write(self) -> None:
         if self._outcomes:

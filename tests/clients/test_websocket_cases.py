@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.clients.checks import Place
+from tests.clients.results import Results
 from tests.conformance.planes.client import Client
 from tests.conformance.planes.websocket import (
     BINARY,
@@ -195,7 +196,7 @@ def _request(place: Place, kind: str) -> tuple[tuple[str, int], bytes]:
 
 @pytest.mark.parametrize("kind", ["realtime", "service port"])
 @pytest.mark.timeout(300)
-async def test_same_as_directly(everywhere: list[Place], kind: str) -> None:
+async def test_same_as_directly(everywhere: list[Place], results: Results, kind: str) -> None:
     differences = []
     for name, sent in CASES.items():
         directly, *others = await asyncio.gather(
@@ -203,6 +204,7 @@ async def test_same_as_directly(everywhere: list[Place], kind: str) -> None:
         )
         assert directly[0], f"{name}: the engine does not answer"
         for place, through in zip(everywhere[1:], others, strict=True):
+            results.judged(f"WebSocket, {kind}", name, place.name, same=through == directly)
             if through != directly:
                 differences.append(
                     f"{name}, {place.name}:\n  directly: {str(directly)[-300:]}\n"
