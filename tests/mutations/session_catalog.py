@@ -20,6 +20,20 @@ SETS = ("tests/tidy/test_statuses.py",)
 
 MUTATIONS = (
     Mutation(
+        "an interrupt of code in another kernel of a cluster goes to the main kernel",
+        "cli/code_session.py",
+        "view.run_id, kernel=spec.kernel)",
+        "view.run_id)",
+        ("tests/unit/cli/test_cli_interrupts.py", "-k", "code_is_interrupted"),
+    ),
+    Mutation(
+        "the answer to code in another kernel of a cluster goes to the main kernel",
+        "sdk/resources/executions.py",
+        "after=view.next, wait_s=_WAIT_S, kernel=kernel\n                )\n            else",
+        "after=view.next, wait_s=_WAIT_S\n                )\n            else",
+        ("tests/wire/test_code_link.py", "-k", "kernel_of_a_cluster"),
+    ),
+    Mutation(
         "a failed element of an array is noticed only if all failed",
         "manager/workloads/pipelines.py",
         "if after.of_any and elements > 1 else after.on",

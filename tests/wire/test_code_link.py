@@ -17,6 +17,7 @@ from tests.addresses import free_port, port_range
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings, ManagerSettings
+from moorage.common.model.clusters import Cluster
 from moorage.common.model.code_runs import RunStatus
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType, Status
@@ -82,6 +83,66 @@ async def until_ended(client: Client, run_id: str) -> None:
                 ended = (await client.executions.read("dev", run_id, wait_s=5)).ended
             except (ApiError, Unreachable):
                 await asyncio.sleep(0.1)
+
+
+async def interrupted_in(client: Client, kernel: str) -> bool:
+    """Whether code that this kernel runs ends when its run is interrupted."""
+    code = "import time; print('begun', flush=True); time.sleep(3600)"
+    begun = asyncio.Event()
+    spec = ExecutionSpec(code=code, kernel=kernel, wait_s=0)
+    view = await client.executions.start("dev", spec)
+    async with asyncio.TaskGroup() as tasks:
+        ran = tasks.create_task(
+            client.executions.resume("dev", view, on_item=lambda _: begun.set(), kernel=kernel)
+        )
+        await begun.wait()
+        await client.executions.interrupt("dev", view.run_id, kernel=kernel)
+
+    error = ran.result().error
+    return error is not None and error["name"] == "KeyboardInterrupt"
+
+
+async def test_runs_in_a_kernel_of_a_cluster_are_read_answered_and_interrupted_there(
+    migrated_database: str, tmp_path: Path
+) -> None:
+    link = free_port()
+    settings = ManagerSettings(
+        dsn=migrated_database, listen=f"127.0.0.1:{free_port()}", link_listen=f"127.0.0.1:{link}"
+    )
+    of_agent = AgentSettings(
+        id="one", inventory="fake:2xH100", manager=f"127.0.0.1:{link}", report_interval_s=0.5,
+        port_range=port_range(PORTS),
+    )  # fmt: skip
+    async with AsyncExitStack() as stack:
+        manager = await stack.enter_async_context(
+            Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path)
+        )
+        await stack.enter_async_context(
+            Agent(of_agent, CommonSettings(), clock=SystemClock(), link_token=TOKEN, home=tmp_path)
+        )
+        assert manager.first_key is not None
+        client = await stack.enter_async_context(
+            Client(f"http://{settings.listen}", manager.first_key)
+        )
+        await client.sessions.create(_DEV.model_copy(update={"cluster": Cluster(size=2)}))
+        await until(client, "dev", lambda view: view.status is Status.RUNNING)
+
+        where = "import os; host = os.environ['MOORAGE_CLUSTER_HOST']"
+        for kernel in ("main1", "sub1"):
+            assert (await client.executions.run("dev", where, kernel=kernel)).exit_code == 0
+        asks = "print(host, input('who? '), input('and? '))"
+        for kernel in ("sub1", "main1"):
+            ran = await client.executions.run(
+                "dev", asks, on_input=lambda prompt, _: prompt[:3], kernel=kernel
+            )
+            assert ran.stdout == f"{kernel} who and\n"
+
+        assert await interrupted_in(client, "sub1")
+        assert (await client.executions.run("dev", "host", kernel="sub1")).results == [
+            {"text/plain": "'sub1'"}
+        ]
+        await client.sessions.stop("dev")
+        await until(client, "dev", lambda view: view.status is Status.TERMINATED)
 
 
 async def test_runs_outlive_the_manager_and_their_records_the_agent(

@@ -80,13 +80,18 @@ def _run(cli: Cli, name: str, code: str, options: dict[str, Any]) -> Execution:
     async def work(client: Client) -> Execution:
         from moorage.common.views.executions import ExecutionSpec
 
-        view = await client.executions.start(name, ExecutionSpec(code=code, **options))
+        spec = ExecutionSpec(code=code, **options)
+        view = await client.executions.start(name, spec)
         try:
             return await client.executions.resume(
-                name, view, on_item=None if cli.json else partial(_print, cli), on_input=_ask
+                name,
+                view,
+                on_item=None if cli.json else partial(_print, cli),
+                on_input=_ask,
+                kernel=spec.kernel,
             )
         except BaseException:
-            await client.executions.interrupt(name, view.run_id)
+            await client.executions.interrupt(name, view.run_id, kernel=spec.kernel)
             raise
 
     ran = cli.run(work)

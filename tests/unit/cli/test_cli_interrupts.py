@@ -138,11 +138,10 @@ def test_code_is_interrupted(
     manager.can("POST", f"{runs}/run-1/interrupt", 200, json.dumps(view))
     manager.can("GET", f"{runs}/run-1", 200, json.dumps(view))
     waits = asked(manager, f"GET {runs}/run-1")
-    exits, _ = interrupt(
-        manager, tmp_path, ["exec", "dev", "--code", "while True: pass"], sent, waits=waits
-    )
+    given = ["exec", "dev", "--kernel", "sub1", "--code", "while True: pass"]
+    exits, _ = interrupt(manager, tmp_path, given, sent, waits=waits)
     assert exits == code
-    assert asked(manager, f"POST {runs}/run-1/interrupt")()
+    assert asked(manager, f"POST {runs}/run-1/interrupt?kernel=sub1")()
 
 
 @SIGNALS

@@ -46,7 +46,11 @@ class Executions(Resource):
         given = {"code": code, "stdin": on_input is not None} | options
         spec = ExecutionSpec(**{"wait_s": _WAIT_S} | given)
         return await self.resume(
-            ref, await self.start(ref, spec), on_item=on_item, on_input=on_input
+            ref,
+            await self.start(ref, spec),
+            on_item=on_item,
+            on_input=on_input,
+            kernel=spec.kernel,
         )
 
     async def resume(
@@ -56,8 +60,10 @@ class Executions(Resource):
         *,
         on_item: OnItem | None = None,
         on_input: OnInput | None = None,
+        kernel: str = "main1",
     ) -> Execution:
-        """The rest of a run, starting from one of its parts."""
+        """The rest of a run, starting from one of its parts. ``kernel``: the kernel of the cluster
+        in which it runs, like sub1."""
         items: list[Item] = []
         while True:
             items += view.console
@@ -81,10 +87,12 @@ class Executions(Resource):
                 except EOFError:
                     text = END_OF_INPUT
                 view = await self.give_input(
-                    ref, view.run_id, text, after=view.next, wait_s=_WAIT_S
+                    ref, view.run_id, text, after=view.next, wait_s=_WAIT_S, kernel=kernel
                 )
             else:
-                view = await self.read(ref, view.run_id, after=view.next, wait_s=_WAIT_S)
+                view = await self.read(
+                    ref, view.run_id, after=view.next, wait_s=_WAIT_S, kernel=kernel
+                )
 
     async def start(self, ref: str, spec: ExecutionSpec) -> ExecutionView:
         """Start a run; the answer is its first part. ``spec.run_id`` makes the call safe to
