@@ -77,8 +77,9 @@ MUTATIONS = (
     Mutation(
         "the command line sends its key to any port of loopback",
         CONNECTION,
-        "        if is_insecure:\n            return url\n\n        if socket is None:",
-        "        if is_insecure or socket is None:\n            return url\n        if socket is None:",
+        "            return url\n\n        if socket is None or not _has_manager(home):",
+        "            return url\n\n        if socket is None:\n            return url\n\n"
+        "        if not _has_manager(home):",
         (*CLI, "-k", "took_the_port"),
     ),
     Mutation(

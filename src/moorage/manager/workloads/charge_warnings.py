@@ -52,6 +52,7 @@ def _of_budget(row: Mapping[str, Any]) -> list[str]:
     scope = row["scope"]
     name = row["name"]
     found = []
+
     if row["archived"]:
         found.append(
             f"{scope} {name!r} is archived, so it uses nothing; moorage {scope}s restore {name}"

@@ -40,7 +40,8 @@ class Endpoints(Resource):
         limit: int | None = None,
     ) -> PagedList[EndpointView]:
         """List endpoints by name. ``selector``: selects by user labels, as in ``sessions.list``.
-        ``sort``: name, created_at, user or project. ``limit``: the most to return; None means all."""
+        ``sort``: name, created_at, user or project. ``limit``: the most to return; None means
+        all."""
         query = {"user": user, "project": project, "selector": selector, "sort": sort}
         return self._list(EndpointView, "/v1/endpoints", query, limit=limit)
 

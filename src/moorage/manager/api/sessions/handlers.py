@@ -87,8 +87,20 @@ class SessionQuery(PageQuery):
     project: NoNul | None = None
     selector: SelectorText | None = None
     sort: Literal[
-        *("created_at", "-created_at", "name", "-name", "user", "-user", "project", "-project"),
-        *("resource_group", "-resource_group", "priority", "-priority", "status", "-status"),
+        "created_at",
+        "-created_at",
+        "name",
+        "-name",
+        "user",
+        "-user",
+        "project",
+        "-project",
+        "resource_group",
+        "-resource_group",
+        "priority",
+        "-priority",
+        "status",
+        "-status",
     ] = order("-created_at")
 
 

@@ -6,7 +6,7 @@ Each ends with the id, which breaks ties between pages.
 from alembic import op
 
 revision = "202611281114"
-down_revision = "202611280758"
+down_revision = "202611281016"
 branch_labels = None
 depends_on = None
 
