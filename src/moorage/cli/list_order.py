@@ -1,5 +1,5 @@
-"""Orders of lists of sessions and endpoints. The manager sorts by what it has an index for; the
-rest is sorted here, on complete lists. Pure."""
+"""Orders of lists of sessions and endpoints. The manager sorts by columns; the rest is sorted here,
+on complete lists. Pure."""
 
 from __future__ import annotations
 
