@@ -15,11 +15,13 @@ END = b"\r\n\r\n"
 @dataclass(frozen=True)
 class Raw:
     """``sent``: the pieces to send, with a pause between them. ``answers``: the methods whose
-    answers are read, in order. ``half_closes``: the client ends its side after it has sent."""
+    answers are read, in order. ``half_closes``: the client ends its side after it has sent.
+    ``awaits_continue``: the second piece follows the answer 100."""
 
     sent: tuple[bytes, ...]
     answers: tuple[str, ...] = ("POST",)
     half_closes: bool = False
+    awaits_continue: bool = False
 
 
 def body_of(said: str = "hello", **members: object) -> bytes:
@@ -151,10 +153,16 @@ def _bodies() -> Iterator[tuple[str, Raw]]:
     yield "not JSON", Raw((post(body=b"{"),))
     yield "body of 2 MB", Raw((post(body=body_of("x" * 2_000_000)),))
     yield "body in pieces", Raw((post()[:-20], post()[-20:]))
-    yield "Expect", Raw((head(JSON, LENGTH, "Expect: 100-continue"), BODY))
-    yield "Expect in odd case", Raw((head(JSON, LENGTH, "expect: 100-CONTINUE"), BODY))
+    yield "Expect", Raw((head(JSON, LENGTH, "Expect: 100-continue"), BODY), awaits_continue=True)
+    yield (
+        "Expect in odd case",
+        Raw((head(JSON, LENGTH, "expect: 100-CONTINUE"), BODY), awaits_continue=True),
+    )
     yield "Expect of something else", Raw((head(JSON, LENGTH, "Expect: tea") + BODY,))
-    yield "Expect, chunked", Raw((head(JSON, CHUNKED, "Expect: 100-continue"), chunks(BODY)))
+    yield (
+        "Expect, chunked",
+        Raw((head(JSON, CHUNKED, "Expect: 100-continue"), chunks(BODY)), awaits_continue=True),
+    )
 
 
 def _connections() -> Iterator[tuple[str, Raw]]:
@@ -171,7 +179,6 @@ def _connections() -> Iterator[tuple[str, Raw]]:
     yield "HTTP/1.0 stream", Raw((streamed,))
     yield "HTTP/1.2", Raw((get(version="1.2"),), ("GET",))
     yield "HTTP/2.0", Raw((get(version="2.0"),), ("GET",))
-    yield "half-close after a request", Raw((post("Connection: close"),), half_closes=True)
     yield "half-close within a body", Raw((post()[:-5],), half_closes=True)
     yield "half-close within a head", Raw((post()[:40],), half_closes=True)
 

@@ -15,12 +15,13 @@ from tests.clients.checks import Place
 from tests.clients.raw_requests import REQUESTS, Raw, get
 from tests.clients.results import Results
 from tests.conformance.planes.client import Client, Incomplete, Response
+from tests.conformance.planes.harness import until
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio(loop_scope="module")]
 
 CLIENT = "HTTP requests as bytes"
 PAUSE_S = 0.02
-WAIT_S = 4.0
+WAIT_S = 10.0
 # Headers that say how one connection carries an answer, when it was made, and by whom. Of the
 # others, a proxy changes none.
 OWN = frozenset(
@@ -64,7 +65,7 @@ async def seen(place: Place, raw: Raw) -> Seen:
         async with asyncio.timeout(WAIT_S):
             for method in raw.answers:
                 answers.append(_shown(await client.response(method)))
-        end = await _end(client, place)
+        end = "closed" if raw.half_closes else await _end(client, place)
     except TimeoutError:
         end = "silent"
     except Incomplete as cut:
@@ -83,7 +84,9 @@ async def _send(client: Client, raw: Raw, place: Place) -> None:
         for piece in raw.sent:
             client.send(piece.replace(b"KEY", place.key.encode()))
             await client.writer.drain()
-            if len(raw.sent) < 10:
+            if raw.awaits_continue:
+                await until(lambda: client.informational)
+            elif len(raw.sent) < 10:
                 await asyncio.sleep(PAUSE_S)
         if raw.half_closes:
             client.writer.write_eof()

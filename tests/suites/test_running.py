@@ -1,4 +1,4 @@
-"""What counts as a difference between two runs of a suite."""
+"""Differences that count between two runs of a suite."""
 
 from __future__ import annotations
 
