@@ -73,6 +73,14 @@ def test_short_schemas_accept_what_the_api_accepts() -> None:
     assert endpoint.is_valid({"name": "m", "body": {"image": None}}), "null resets a field"
 
 
+def test_short_schemas_name_the_fields_of_an_order_once() -> None:
+    sort = OPERATIONS["list_sessions"].short_schema()["properties"]["sort"]
+    assert sort["pattern"].startswith("^-?(created_at|name|user|")
+    order = Draft202012Validator(sort)
+    assert order.is_valid("-priority")
+    assert not order.is_valid("cost")
+
+
 def test_examples_of_bodies_fit() -> None:
     one = OPERATIONS["create_session"]
     validator = Draft202012Validator(one.input_schema())

@@ -48,6 +48,9 @@ class MemoryExplanations:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
+    async def exceeded_quotas(self, scope: Scope, spec: SessionSpec) -> list[str]:
+        return []
+
     async def why(self, scope: Scope, ref: str) -> WhyView:
         view = await self._store.sessions.get(scope, ref)
         return WhyView(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _REFERENCE = "#/$defs/"
@@ -13,7 +13,17 @@ _KEPT = ("type", "enum", "format")
 def short_parameter(schema: Mapping[str, Any], text: str | None) -> dict[str, Any]:
     """The schema of a path or query parameter, with the first sentence of its description."""
     short = _short(schema, {}, with_null=False)
+    if fields := _sorts(short.get("enum", ())):
+        short = {"type": "string", "pattern": f"^-?({'|'.join(fields)})$"}
     return short | {"description": text.partition(". ")[0].rstrip(".")} if text else short
+
+
+def _sorts(choices: Sequence[Any]) -> list[str]:
+    """The fields of a ``sort`` parameter, whose choices are each field with and without a leading
+    "-"; none for other parameters."""
+    fields = [text for text in choices if isinstance(text, str) and not text.startswith("-")]
+    both = {*fields, *(f"-{field}" for field in fields)}
+    return fields if fields and both == set(choices) else []
 
 
 def short_body(

@@ -67,4 +67,5 @@ def _of_budget(row: Mapping[str, Any]) -> list[str]:
             f"nothing that {scope} {name!r} may use has a price now, so nothing counts against "
             "this budget; see moorage prices"
         )
+
     return found
