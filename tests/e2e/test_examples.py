@@ -177,15 +177,27 @@ def use_pipelines(platform: Platform) -> None:
     parts = [f"part[{n}] succeeded" for n in range(4)]
     assert shown[:6] == ["train failed", "load succeeded", *parts]
     assert sorted(shown[6:]) == ["alarm skipped", "judge failed"]
+    failed = platform.run("pipelines", "describe", "train").stdout
+    assert "first failure: judge at " in failed
+    assert "exit code" in failed
+    assert "its log: moorage logs --tail 20 judge-" in failed
+    logs = platform.run("pipelines", "logs", "train", "--step", "part")
+    assert logs.returncode == 0, logs.stderr
+    assert {line.partition(" | ")[0] for line in logs.stdout.splitlines()} <= {
+        f"part[{n}]" for n in range(4)
+    }
+    assert platform.run("pipelines", "logs", "train", "--step", "none").returncode == 3
     submitted = platform.run("pipelines", "submit", "-f", str(EXAMPLES / "pipeline.yaml"))
     assert (submitted.returncode, submitted.stdout.strip()) == (0, "digits"), submitted.stderr
     assert platform.run("pipelines", "retry", "train").returncode == 0
     described = platform.run("pipelines", "describe", "train").stdout
-    assert "part [0-3: 4 succeeded] after load" in described
+    assert "└─ part[0-3]  4 succeeded" in described
     assert "run 2" in described
     listed = platform.run("pipelines").stdout
     assert "digits" in listed
     assert "train" in listed
+    logs = platform.run("pipelines", "logs", "digits", "--follow")
+    assert "split" in logs.stdout
     assert platform.run("pipelines", "stop", "digits").returncode == 0
     assert platform.run("pipelines", "describe", "none").returncode == 3
     files = str(EXAMPLES / "pipeline_files.yaml")

@@ -20,6 +20,27 @@ SETS = ("tests/tidy/test_statuses.py",)
 
 MUTATIONS = (
     Mutation(
+        "the first step in the order of the graph counts as the first failure",
+        "manager/workloads/pipeline_failure.py",
+        "min(failed, key=lambda step: step.ended_at or _NEVER)",
+        "failed[0]",
+        ("tests/unit/manager/test_pipeline_failure.py",),
+    ),
+    Mutation(
+        "every step skipped after a failed one counts as a consequence",
+        "manager/workloads/pipeline_failure.py",
+        'after.step == cause and after.on == "success"',
+        "True",
+        ("tests/unit/manager/test_pipeline_failure.py",),
+    ),
+    Mutation(
+        "a long chain of steps is indented beyond the width of the terminal",
+        "cli/pipeline_table.py",
+        "> width // 2:",
+        "> 10**6:",
+        ("tests/unit/cli/test_cli_pipeline_table.py",),
+    ),
+    Mutation(
         "an interrupt of code in another kernel of a cluster goes to the main kernel",
         "cli/code_session.py",
         "view.run_id, kernel=spec.kernel)",

@@ -103,6 +103,14 @@ async def test_steps_run_in_their_order_and_a_failed_one_ends_those_after_its_su
             next(one for one in view["steps"] if one["name"] == "train")["session"]
             in skipped["detail"]
         )
+        failed = next(one for one in view["steps"] if one["name"] == "train")
+        assert (failed["attempt"], failed["exit_code"]) == (1, 1)
+        assert failed["ended_at"] is not None
+        assert (skipped["started_at"], skipped["exit_code"]) == (None, None)
+        first = view["first_failure"]
+        assert (first["step"], first["session"]) == ("train", failed["session"])
+        assert (first["exit_code"], first["ended_at"]) == (1, failed["ended_at"])
+        assert first["skipped"] == ["publish"]
         [listed] = json.loads((await api.call("admin", "GET", "/v1/pipelines"))[1])["items"]
         assert (listed["state"], listed["counts"]) == ("failed", view["counts"])
 

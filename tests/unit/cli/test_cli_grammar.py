@@ -56,7 +56,7 @@ NOUNS = {
 NOUN_VERBS = {
     "add", "archive", "remove", "restore", "use",
     "add-ssh", "list-ssh", "remove-ssh",
-    "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
+    "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "logs", "members",
     "passwd", "rename", "retry", "revoke", "rotate", "rotate-ca", "set", "show", "stop", "submit", "uncordon",
     "versions",
 }  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.cli.commands.pipelines import tree
+from moorage.cli import pipeline_table
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.pipelines import Array, PipelineSpec, StepState
 from moorage.common.model.reasons import Reason
@@ -295,7 +296,7 @@ def test_no_more_elements_run_at_once_than_may_after_any_retries(
         array.states[data.draw(st.sampled_from(running))] = SUCCEEDED
 
 
-def test_the_tree_shows_depth_conditions_and_progress() -> None:
+def test_the_table_shows_depth_conditions_and_progress() -> None:
     def view(
         name: str, state: StepState, *after: str, index: int | None = None, run: int = 1
     ) -> StepView:
@@ -313,8 +314,11 @@ def test_the_tree_shows_depth_conditions_and_progress() -> None:
 
     steps = [view("load", SUCCEEDED), view("part", SUCCEEDED, "load", index=0)]
     steps += [view("part", StepState.PENDING, "load", index=1), view("end", FAILED, "part", run=2)]
-    assert tree(steps) == [
-        "load [succeeded]",
-        "  └─ part [0-1: 1 pending, 1 succeeded] after load",
-        "    └─ end [failed, run 2: exit-nonzero] after part",
+    shown = pipeline_table.rows(steps, datetime(2026, 1, 1, tzinfo=UTC), 80)
+    titles = ("STEP", "STATE", "NOTE", "AFTER")
+    columns = [pipeline_table.COLUMNS.index(title) for title in titles]
+    assert [tuple(row[column] for column in columns) for row in shown] == [
+        ("load", "succeeded", "", ""),
+        ("└─ part[0-1]", "1 pending, 1 succeeded", "", "load"),
+        ("  └─ end", "failed", "exit-nonzero, run 2", "part"),
     ]

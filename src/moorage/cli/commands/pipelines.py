@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moorage.cli import output
+from moorage.cli import output, pipeline_table
 from moorage.cli.app import list_command, noun
 from moorage.cli.commands.apply import File, read_file
 from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
+from moorage.cli.exit_codes import INTERRUPTED
+from moorage.cli.output import LogWriter
+from moorage.cli.pipeline_logs import MAX_FOLLOWED, PipelineLog, chosen
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.pipelines import After, PipelineSpec, StepState
+from moorage.common.model.pipelines import PipelineSpec, StepState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from moorage.common.views.pipelines import PipelineView
+    from moorage.sdk import Client
 
-    from moorage.common.views.pipelines import PipelineView, StepView
+# The width for which output that is no terminal is drawn.
+_PLAIN_WIDTH = 80
 
 pipelines = noun(
     "pipelines", help="Pipelines: graphs of sessions that are submitted as one request."
@@ -80,7 +85,7 @@ def describe_pipeline(
         bool, typer.Option("--svg", help="Print a picture of the graph as SVG.")
     ] = False,
 ) -> None:
-    """Show a pipeline as a tree: its steps with their dependencies and progress.
+    """Show the steps of a pipeline, and its first failure with the command that shows its log.
 
     \b
     Examples:
@@ -92,6 +97,53 @@ def describe_pipeline(
         return
 
     _print(cli, cli.run(lambda client: client.pipelines.get(ref)), whole=True)
+
+
+@command(pipelines, "logs")
+def pipeline_logs(
+    cli: Cli,
+    ref: Ref,
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="STEP", help="Only this step, or this element, like part[3]."),
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only steps that failed.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the logs of steps that have started.")
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option(min=1, help="Print only the last N lines of each log.")
+    ] = None,
+) -> None:
+    """Print the logs of the steps that have started, in the order of the graph.
+
+    If there are several, each line starts with the name of its step.
+
+    \b
+    Examples:
+      moorage pipelines logs train --failed --tail 20
+      moorage pipelines logs train --step load
+    """
+    sink = LogWriter(sys.stdout)
+
+    async def work(client: Client) -> None:
+        view = await client.pipelines.get(ref)
+        steps = chosen(view, step, failed=failed)
+        if follow and len(steps) > MAX_FOLLOWED:
+            raise InvalidInput(
+                f"--follow would follow {len(steps)} logs; {MAX_FOLLOWED} are allowed",
+                next_step="choose steps with --step or --failed",
+            )
+
+        if not steps:
+            cli.note(f"no step of {view.name} has {'failed' if failed else 'started'}")
+        await PipelineLog(cli, client, steps, sink).copy(follow=follow, tail=tail)
+        sink.write(b"", final=True)
+
+    try:
+        cli.run(work)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @command(pipelines, "stop")
@@ -132,8 +184,11 @@ def _print(cli: Cli, view: PipelineView, *, whole: bool = False) -> None:
                 f"{view.name} ({view.id or 'not created'}): {view.state}, {_progress(view)}"
             )
         )
-        for line in tree(view.steps):
-            print(output.printable(line, one_line=False))
+        width = cli.out.width if cli.out.is_terminal else _PLAIN_WIDTH
+        shown = pipeline_table.rows(view.steps, cli.clock.now(), width)
+        output.print_table(cli.out, pipeline_table.COLUMNS, shown, pipeline_table.DROPPED_FIRST)
+        for line in pipeline_table.failure_lines(view):
+            print(output.printable(line, one_line=True))
 
 
 def _row(cli: Cli, view: PipelineView) -> tuple[str, ...]:
@@ -145,41 +200,3 @@ def _progress(view: PipelineView) -> str:
     total = sum(view.counts.values())
     ended = total - view.counts.get(StepState.PENDING, 0) - view.counts.get(StepState.RUNNING, 0)
     return f"{ended}/{total} ended"
-
-
-def tree(steps: Sequence[StepView]) -> list[str]:
-    """One line per step, indented by the length of the longest path to it. An array is one line
-    with its progress."""
-    depths: dict[str, int] = {}
-    lines = []
-    for name, group in groupby(steps, key=lambda step: step.name):
-        elements = list(group)
-        first = elements[0]
-        depths[name] = 1 + max((depths.get(after.step, -1) for after in first.after), default=-1)
-        after = f" after {', '.join(map(_condition, first.after))}" if first.after else ""
-        lines.append(
-            f"{'  ' * depths[name]}{'└─ ' if first.after else ''}{name} {_state(elements)}{after}"
-        )
-
-    return lines
-
-
-def _condition(after: After) -> str:
-    if after.on == "success" and not after.of_any:
-        return after.step
-    return f"{after.step} ({after.on}{f' of {after.of}' if after.of else ''})"
-
-
-def _state(elements: Sequence[StepView]) -> str:
-    if elements[0].index is None:
-        step = elements[0]
-        again = f", run {step.run}" if step.run > 1 else ""
-        why = f": {step.reason}" if step.state in (StepState.FAILED, StepState.SKIPPED) else ""
-        shown = output.progress_text(step.progress) if step.state is StepState.RUNNING else ""
-        reused = ", reused" if step.adopted_from else ""
-
-        return f"[{step.state}{' ' if shown else ''}{shown}{again}{reused}{why}]"
-
-    states = [step.state for step in elements]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in StepState if state in states)
-    return f"[{elements[0].index}-{elements[-1].index}: {counts}]"

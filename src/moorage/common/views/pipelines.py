@@ -22,12 +22,34 @@ class StepView(BaseModel):
     session: str = Field(description="Name of its session.")
     reason: str = ""
     detail: str = ""
+    started_at: datetime | None = Field(
+        default=None, description="Start of its program in its newest attempt. null: not started."
+    )
+    ended_at: datetime | None = Field(default=None, description="null: it has not ended.")
+    attempt: int = Field(default=1, description="Number of its session's newest attempt.")
+    exit_code: int | None = Field(
+        default=None, description="Exit code of its main kernel. null: it has none."
+    )
     adopted_from: str | None = Field(
         default=None, description="Session whose run it shares, or whose result it reused."
     )
     progress: ProgressView | None = Field(
         default=None, description="Progress of its session's main kernel."
     )
+
+
+class FirstFailure(BaseModel):
+    """The failed step that ended first."""
+
+    step: str
+    index: int | None = Field(default=None, description="The element's index in its array.")
+    session_id: str
+    session: str
+    reason: str = ""
+    detail: str = ""
+    exit_code: int | None = None
+    ended_at: datetime | None = None
+    skipped: list[str] = Field(default=[], description="Steps that were skipped because of it.")
 
 
 class PipelineView(BaseModel):
@@ -42,6 +64,10 @@ class PipelineView(BaseModel):
     state: StepState
     counts: dict[StepState, int] = Field(description="Number of steps and elements by state.")
     steps: list[StepView] = Field(default=[])
+    first_failure: FirstFailure | None = Field(
+        default=None,
+        description="The failed step that ended first. Listings omit it, like the steps.",
+    )
     warnings: list[str] = Field(default=[], description="Set only in the response to its creation.")
 
 

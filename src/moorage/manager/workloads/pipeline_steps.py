@@ -93,6 +93,10 @@ class StepRow:
     detail: str
     progress: ProgressView | None = None
     adopted_from: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    attempt: int = 1
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

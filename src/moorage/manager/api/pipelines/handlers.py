@@ -40,6 +40,7 @@ from moorage.manager.api.http.route import Call, NoQuery, route
 from moorage.manager.api.identity.secrets import check_secrets
 from moorage.manager.api.sessions.idle import check_choice
 from moorage.manager.workloads import (
+    pipeline_failure,
     pipeline_picture,
     pipelines,
     plain_secrets,
@@ -438,12 +439,16 @@ async def _shown(
             detail=named(row.detail) if controls else "",
             progress=row.progress if controls else None,
             adopted_from=row.adopted_from,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            attempt=row.attempt,
+            exit_code=row.exit_code,
         )
         for row in rows
     ]
 
     return _summary(found, Counter(step.state for step in steps)).model_copy(
-        update={"steps": steps}
+        update={"steps": steps, "first_failure": pipeline_failure.first_failure(steps)}
     )
 
 

@@ -409,6 +409,10 @@ def _step(row: Any) -> StepRow:
         reason=row["reason"],
         detail=row["detail"],
         progress=row["progress"] and ProgressView(**row["progress"]),
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        attempt=row["attempt"],
+        exit_code=row["exit_code"],
         adopted_from=None if row["adopted_from"] is None else str(row["adopted_from"]),
     )
 
