@@ -108,6 +108,11 @@ def use_code(platform: Platform) -> None:
     assert (ended.returncode, ended.stdout) == (0, "one '' three\n")
     ended = platform.run("exec", "code", "--code", asks, stdin="one\n\n")
     assert (ended.returncode, "EOFError" in ended.stderr) == (1, True)
+    plots = platform.home / "plots"
+    draws = "from IPython.display import Image, display; display(Image(data=b'\\x89PNG'))"
+    drawn = platform.run("exec", "code", "--code", draws, "--save-images", str(plots))
+    assert drawn.returncode == 0, drawn.stderr
+    assert (plots / "image-1.png").read_bytes() == b"\x89PNG"
     typed = "def double(x):\n    return 2 * x\n\ndouble(radius)\n"
     assert (
         platform.run("exec", "code", "--repl", stdin=typed)

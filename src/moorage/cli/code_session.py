@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import base64
 import codeop
 import getpass
 import sys
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from moorage.cli import exit_codes
+from moorage.cli.code_output import CodeOutput
 from moorage.cli.context import Cli
 from moorage.cli.interrupts import terminated_like_ctrl_c
-from moorage.cli.output import has_colours, printable, uncoloured
+from moorage.cli.output import printable
 
 if TYPE_CHECKING:
     from moorage.sdk import Client
     from moorage.sdk.code import Execution
 
-_NO_TERMINAL = "[{kind}, {size} bytes: use -o json to get it]"
-_TEXTS = ("text/plain", "text/markdown", "text/html")
 
-
-def run_code(cli: Cli, name: str, code: str, options: dict[str, Any]) -> None:
-    """Run code, print what it prints, and exit with its exit code."""
+def run_code(
+    cli: Cli, name: str, code: str, options: dict[str, Any], *, images: Path | None
+) -> None:
+    """Run code, print what it prints, and exit with its exit code. ``images``: the directory in
+    which its images are saved."""
+    output = CodeOutput(cli, images=images, quiet=cli.json)
     try:
         with terminated_like_ctrl_c() as interrupted:
-            ran = _run(cli, name, code, options)
+            ran = _run(cli, name, code, options, output=output)
     except KeyboardInterrupt:
         raise typer.Exit(interrupted.exit_code) from None
 
@@ -39,8 +40,10 @@ def run_code(cli: Cli, name: str, code: str, options: dict[str, Any]) -> None:
     raise typer.Exit(exit_codes.of_code(ran.status, ran.exit_code))
 
 
-def converse(cli: Cli, name: str, options: dict[str, Any]) -> None:
-    """Run typed code until the input ends. Ctrl-C interrupts the code, not the conversation."""
+def converse(cli: Cli, name: str, options: dict[str, Any], *, images: Path | None) -> None:
+    """Run typed code until the input ends. Ctrl-C interrupts the code, not the conversation.
+    ``images``: as in ``run_code``."""
+    output = CodeOutput(cli, images=images)
     is_python = options.get("language", "python").startswith("python")
     cli.note(f"Code runs in {printable(name, one_line=True)}. Ctrl-D leaves; its definitions stay.")
 
@@ -56,7 +59,7 @@ def converse(cli: Cli, name: str, options: dict[str, Any]) -> None:
 
         if code.strip():
             try:
-                _run(cli, name, code, options)
+                _run(cli, name, code, options, output=output)
             except KeyboardInterrupt:
                 cli.note("interrupted")
 
@@ -76,7 +79,9 @@ def _read(is_python: bool) -> str:
     return "\n".join(lines)
 
 
-def _run(cli: Cli, name: str, code: str, options: dict[str, Any]) -> Execution:
+def _run(
+    cli: Cli, name: str, code: str, options: dict[str, Any], *, output: CodeOutput
+) -> Execution:
     async def work(client: Client) -> Execution:
         from moorage.common.views.executions import ExecutionSpec
 
@@ -86,7 +91,7 @@ def _run(cli: Cli, name: str, code: str, options: dict[str, Any]) -> Execution:
             return await client.executions.resume(
                 name,
                 view,
-                on_item=None if cli.json else partial(_print, cli),
+                on_item=output.show,
                 on_input=_ask,
                 kernel=spec.kernel,
             )
@@ -110,28 +115,3 @@ def _ask(prompt: str, password: bool) -> str:
     if not line:
         raise EOFError
     return line.rstrip("\n")
-
-
-def _print(cli: Cli, item: dict[str, Any]) -> None:
-    match item["type"]:
-        case "stream":
-            stream = sys.stderr if item["name"] == "stderr" else sys.stdout
-            print(item["text"], end="", file=stream, flush=True)
-        case "result" | "display":
-            print(_text_of(item["data"]), flush=True)
-        case "error":
-            # ipykernel colours tracebacks, whoever reads them
-            text = "\n".join(item["traceback"]) or f"{item['name']}: {item['message']}"
-            print(text if has_colours(cli.err) else uncoloured(text), file=sys.stderr)
-        case "truncated" | "gap":
-            print("moorage: some output was dropped", file=sys.stderr)
-
-
-def _text_of(data: dict[str, Any]) -> str:
-    """The part of a MIME bundle that a terminal can show."""
-    for kind in _TEXTS:
-        if kind in data:
-            return str(data[kind])
-    kind, value = next(iter(data.items()), ("nothing", ""))
-    size = len(base64.b64decode(value)) if kind.startswith("image/") else len(str(value))
-    return _NO_TERMINAL.format(kind=kind, size=size)

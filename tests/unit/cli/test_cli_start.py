@@ -88,7 +88,7 @@ def test_describe_prints_next_steps_of_live_sessions_only(
         (
             ("exec", "dev", "--language", "bash", "--", "x"),
             2,
-            "--language and --timeout apply only to --code",
+            "--language, --timeout and --save-images apply only to --code",
         ),
     ],
 )

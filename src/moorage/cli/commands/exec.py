@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,6 +68,12 @@ def exec_(
     timeout: Annotated[
         float | None, duration_option("Interrupt the code after this long.", min_s=0.1)
     ] = None,
+    save_images: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Save the images that the code displays in this directory."
+        ),
+    ] = None,
 ) -> None:
     """Run a command in a running session, and exit with its exit code.
 
@@ -76,6 +83,7 @@ def exec_(
       moorage exec dev -- nvidia-smi
       moorage exec -i dev -- tar -x <data.tar
       moorage exec dev --code 'x = 6 * 7; x'
+      moorage exec dev --code - --save-images plots <plot.py
       moorage exec dev --repl --language bash
     """
     asked = {"language": language, "timeout_s": timeout}
@@ -97,13 +105,15 @@ def exec_(
         )
 
     if code is not None:
-        return run_code(cli, name, sys.stdin.read() if code == "-" else code, options)
+        text = sys.stdin.read() if code == "-" else code
+        return run_code(cli, name, text, options, images=save_images)
     if repl:
-        return converse(cli, name, options)
+        return converse(cli, name, options, images=save_images)
 
-    if command is None or len(options) > 1:
+    if command is None or len(options) > 1 or save_images is not None:
         raise InvalidInput(
-            "--language and --timeout apply only to --code and --repl", next_step="drop them"
+            "--language, --timeout and --save-images apply only to --code and --repl",
+            next_step="drop them",
         )
 
     variables = parse.environment(env, env_file) or {}
