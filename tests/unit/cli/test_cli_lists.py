@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from fake_manager import FakeManager
@@ -453,3 +454,27 @@ def test_labels_select_and_change(manager: FakeManager, moorage: Run) -> None:
     assert wrong.exit_code == 2
     assert "write it as in team=vision" in wrong.stderr
     assert "does not change a label" in moorage("label", "b", "nonsense").stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"status": AgentStatus.ALIVE}, ""),
+        (
+            {"status": AgentStatus.SUSPECT},
+            "it becomes LOST, and its sessions end, wait or run again",
+        ),
+        ({"status": AgentStatus.SUSPECT, "loss_held_since": NOW}, "does not become LOST"),
+        (
+            {"status": AgentStatus.LOST},
+            "`moorage agents forget node-1 --destroyed` if it never returns",
+        ),
+    ],
+)
+def test_describe_says_what_the_silence_of_an_agent_means(
+    manager: FakeManager, moorage: Run, fields: dict[str, Any], says: str
+) -> None:
+    manager.set_agent(**fields)
+    shown = moorage("agents", "describe", "node-1").stdout
+    assert says in shown
+    assert ("silent  " in shown) == (says != "")

@@ -13,6 +13,7 @@ from moorage.cli.completion import agent_ids, group_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
+from moorage.common.model.status import AgentStatus
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -226,6 +227,7 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
     facts = [
         ("agent", view.id),
         ("status", agent_status(view)),
+        ("silent", _silence(view)),
         ("not ready", _not_ready(view)),
         ("cordoned by", _cordoned_by(view)),
         ("group", view.resource_group),
@@ -285,6 +287,31 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
     output.print_table(
         out, columns + (["NUMA", "NVLINK", "SLICE OF"] if has_topology else []), rows
     )
+
+
+def _silence(view: AgentView) -> str:
+    """What the silence of an agent means for its sessions, and what to do. Empty if it is alive."""
+    check = "check the machine and its network"
+    if view.loss_held_since is not None:
+        return (
+            "its kernels may still run; it does not become LOST while too many agents of its group "
+            f"are silent; {check}"
+        )
+
+    if view.status is AgentStatus.SUSPECT:
+        return (
+            "it gets no new work, and its kernels may still run; if it does not report within "
+            "manager.lost_grace_s, it becomes LOST, and its sessions end, wait or run again "
+            f"elsewhere (on_lost_agent); {check}"
+        )
+
+    if view.status is AgentStatus.LOST:
+        return (
+            "its kernels may still run, and its devices are fenced until it returns; "
+            f"{check}, or `moorage agents forget {view.id} --destroyed` if it never returns"
+        )
+
+    return ""
 
 
 def _not_ready(view: AgentView) -> str:
