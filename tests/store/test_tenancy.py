@@ -432,6 +432,8 @@ UNSCOPED = {
     "ManagerStore.views": "of the platform",
     "ManagerStore.installation": "of the platform",
     "BudgetStore.prices": "of the platform",
+    "BudgetStore.price_gaps": "of the platform",
+    "BudgetStore.doubts": "added to the budgets that the caller sees",
     "UsageStore.of_agent": "of a node",
     "UsageStore.top_agents": "of nodes",
     "OccupancyHistoryStore.of_groups": "of groups that the caller may name",

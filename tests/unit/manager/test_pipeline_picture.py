@@ -72,3 +72,31 @@ def test_any_text_is_escaped(name: str, reason: str) -> None:
     )
     tags = [one.tag.removeprefix(SVG) for one in ElementTree.fromstring(picture).iter()]
     assert tags == ["svg", "title", "g", "title", "rect", "text", "text"]
+
+
+@given(
+    st.lists(st.lists(st.integers(min_value=0, max_value=39), max_size=3), min_size=1, max_size=40)
+)
+def test_a_picture_fits_a_screen_and_its_boxes_do_not_overlap(earlier: list[list[int]]) -> None:
+    steps = [
+        step(f"s{n}-{'x' * 40}", *(After(step=f"s{m}-{'x' * 40}") for m in {*before} if m < n))
+        for n, before in enumerate(earlier)
+    ]
+    picture = pipeline_picture.svg(view(*steps))
+    root = ElementTree.fromstring(picture)
+    width = int(root.attrib["width"])
+    height = int(root.attrib["height"])
+    assert width <= 1024
+    places = list(boxes(picture).values())
+    assert len(places) == len(steps)
+    for n, (x, y) in enumerate(places):
+        assert 0 < x <= width - 180
+        assert 0 < y <= height - 44
+        assert all(abs(x - x2) >= 180 or abs(y - y2) >= 44 for x2, y2 in places[:n])
+
+
+def test_a_long_chain_continues_in_the_next_band() -> None:
+    chain = [step("0"), *(step(str(n), After(step=str(n - 1))) for n in range(1, 30))]
+    found = list(boxes(pipeline_picture.svg(view(*chain))).values())
+    assert [x for x, _ in found[:5]] == [16, 266, 516, 766, 16]
+    assert found[4][1] > found[3][1]

@@ -1,6 +1,7 @@
 import { Select } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
+import type { ReactNode } from "react";
 import { api, type Pipeline, type PipelineStep, unwrap } from "@/api/client";
 import { pipelineGraphQuery, pipelineQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
@@ -43,6 +44,7 @@ export function PipelinePage() {
                 [t("pipeline.steps"), <Counts key="steps" counts={found.counts} />],
                 [t("field.created"), <Age key="created" at={found.created_at} />],
                 [t("pipeline.by"), visible(found.created_by)],
+                ...firstFailure(found),
                 [
                   "id",
                   <span key="id" className="mono">
@@ -61,6 +63,38 @@ export function PipelinePage() {
         </Page>
       )}
     </Loaded>
+  );
+}
+
+function firstFailure({ first_failure }: Pipeline): [string, ReactNode][] {
+  return first_failure
+    ? [[t("pipeline.firstFailure"), <FirstFailure key="failure" failure={first_failure} />]]
+    : [];
+}
+
+/** The step that failed first, with a link to its session, which has its log. */
+function FirstFailure({ failure }: { failure: NonNullable<Pipeline["first_failure"]> }) {
+  const { step, index, session, session_id, reason = "", exit_code, skipped = [] } = failure;
+  const name = index === null || index === undefined ? visible(step) : `${visible(step)} [${index}]`;
+  const why =
+    exit_code === null || exit_code === undefined
+      ? reasonText(reason)
+      : t("pipeline.failedWith", { reason: reasonText(reason), code: exit_code });
+  return (
+    <>
+      <Link to="/sessions/$ref" params={{ ref: session_id }} className="link" title={visible(session)}>
+        {name}
+      </Link>
+      {why ? `: ${why}` : ""}
+      {skipped.length > 0 ? (
+        <div>
+          {t("pipeline.skippedBecause", {
+            count: skipped.length,
+            steps: skipped.map((one) => visible(one)).join(", "),
+          })}
+        </div>
+      ) : null}
+    </>
   );
 }
 

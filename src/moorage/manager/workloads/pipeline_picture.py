@@ -1,5 +1,6 @@
 """Picture of a pipeline as SVG: a box for each step, placed from left to right by the length of the
-longest path to it. Pure.
+longest path to it. After ``_COLUMNS`` boxes, a path continues at the left, in the next band, so that
+a picture is never wider than 1,024 pixels. Pure.
 
 Elements of an array share one box. All text is escaped by the XML library, and the picture has no
 scripts, styles or links.
@@ -19,6 +20,8 @@ _HEIGHT = 44
 _GAP_X = 70
 _GAP_Y = 18
 _MARGIN = 16
+_COLUMNS = 4
+_GAP_BANDS = 40
 _LETTERS = 24  # characters that fit in a box
 _FILLS: Mapping[StepState, str] = {
     StepState.PENDING: "#e5e7eb",
@@ -63,26 +66,42 @@ def svg(view: PipelineView) -> str:
 def _places(after: Mapping[str, Sequence[After]]) -> dict[str, tuple[int, int]]:
     """The upper left corner of each box."""
     depths: dict[str, int] = {}
-    rows: dict[int, int] = {}
-    places = {}
+    rows: dict[str, int] = {}
+    heights: dict[int, int] = {}  # number of boxes by depth
     for name, earlier in after.items():
         depth = depths[name] = 1 + max(
             (depths[dependency.step] for dependency in earlier), default=-1
         )
-        row = rows[depth] = rows.get(depth, -1) + 1
-        places[name] = _MARGIN + depth * (_WIDTH + _GAP_X), _MARGIN + row * (_HEIGHT + _GAP_Y)
-    return places
+        rows[name] = heights.get(depth, 0)
+        heights[depth] = rows[name] + 1
+
+    tops = [_MARGIN]  # of each band
+    for first in range(0, len(heights), _COLUMNS):
+        tallest = max(heights[depth] for depth in range(first, len(heights))[:_COLUMNS])
+        tops.append(tops[-1] + tallest * (_HEIGHT + _GAP_Y) - _GAP_Y + _GAP_BANDS)
+
+    return {
+        name: (
+            _MARGIN + depth % _COLUMNS * (_WIDTH + _GAP_X),
+            tops[depth // _COLUMNS] + rows[name] * (_HEIGHT + _GAP_Y),
+        )
+        for name, depth in depths.items()
+    }
 
 
 def _edge(
     root: ElementTree.Element, after: After, start: tuple[int, int], end: tuple[int, int]
 ) -> None:
-    (x1, y1), (x2, y2) = (
-        (start[0] + _WIDTH, start[1] + _HEIGHT // 2),
-        (end[0], end[1] + _HEIGHT // 2),
-    )
-    bend = f"M{x1} {y1}C{x1 + _GAP_X // 2} {y1} {x2 - _GAP_X // 2} {y2} {x2} {y2}"
-    line = {"d": bend, "fill": "none", "stroke": "#6b7280"}
+    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
+    x2, y2 = end[0], end[1] + _HEIGHT // 2
+    if x1 < x2:
+        path = f"M{x1} {y1}C{x1 + _GAP_X // 2} {y1} {x2 - _GAP_X // 2} {y2} {x2} {y2}"
+    else:
+        # The box is in a later band: the line runs between the columns, and above its box.
+        above = end[1] - _GAP_Y // 2
+        path = f"M{x1} {y1}h{_MARGIN // 2}V{above}H{x2 - _MARGIN // 2}V{y2}H{x2}"
+
+    line = {"d": path, "fill": "none", "stroke": "#6b7280"}
     if after.on in _DASHES:
         line["stroke-dasharray"] = _DASHES[after.on]
 
