@@ -378,10 +378,24 @@ MUTATIONS = (
     ),
     Mutation(
         "tracebacks of code are coloured in a pipe",
-        "cli/code_session.py",
-        "text if has_colours(cli.err) else uncoloured(text)",
+        "cli/code_output.py",
+        "text if has_colours(self._cli.err) else uncoloured(text)",
         "text",
         ("tests/e2e/test_examples.py", "-k", "test_code"),
+    ),
+    Mutation(
+        "objects that code displays are coloured in a pipe",
+        "cli/code_output.py",
+        "text if has_colours(self._cli.out) else uncoloured(text)",
+        "text",
+        ("tests/unit/cli/test_cli_code_output.py", "-k", "colours"),
+    ),
+    Mutation(
+        "an image of code replaces an earlier one",
+        "cli/code_output.py",
+        'path.open("xb")',
+        'path.open("wb")',
+        ("tests/unit/cli/test_cli_code_output.py", "-k", "beside"),
     ),
     Mutation(
         "tracebacks of code are coloured against the user's wish",

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from moorage.sdk.execution import RunningCommand
 
 _BROKEN_PIPE = 141  # the same as for a program ended by SIGPIPE
+_SaveImages = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Save the images that the code displays in this directory."),
+]
 
 
 @command(app, "exec")
@@ -68,12 +72,7 @@ def exec_(
     timeout: Annotated[
         float | None, duration_option("Interrupt the code after this long.", min_s=0.1)
     ] = None,
-    save_images: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Save the images that the code displays in this directory."
-        ),
-    ] = None,
+    save_images: _SaveImages = None,
 ) -> None:
     """Run a command in a running session, and exit with its exit code.
 

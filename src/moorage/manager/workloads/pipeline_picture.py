@@ -1,6 +1,6 @@
 """Picture of a pipeline as SVG: a box for each step, placed from left to right by the length of the
-longest path to it. After ``_COLUMNS`` boxes, a path continues at the left, in the next band, so that
-a picture is never wider than 1,024 pixels. Pure.
+longest path to it. After ``_COLUMNS`` boxes, a path continues at the left, in the next band, so
+that a picture is never wider than 1,024 pixels. Pure.
 
 Elements of an array share one box. All text is escaped by the XML library, and the picture has no
 scripts, styles or links.
