@@ -69,9 +69,25 @@ def pipelines(console: Console, page: Page, call: Call) -> None:
     console.go(page, "pipelines/digits", "digits")
     expect(train.get_by_text("Running")).to_be_visible()
     expect(step(page, "prepare").get_by_text("Succeeded")).to_be_visible()
+    expect(step(page, "prepare").get_by_text(re.compile(r"^\d+ s$"))).to_be_visible()
     train.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("train-")
     expect(page.get_by_text("40 % · 2 of 5")).to_be_visible()
+    first_failure(console, page, call)
+
+
+def first_failure(console: Console, page: Page, call: Call) -> None:
+    """The page of a failed pipeline names the step that failed first, and what it caused."""
+    steps = [
+        {"name": "bad", "spec": {"command": ["false"], "resources": SMALL}},
+        {"name": "later", "after": ["bad"], "spec": {"command": ["true"], "resources": SMALL}},
+    ]
+    call(console, "POST", "/v1/pipelines", {"name": "broken", "steps": steps})
+    console.go(page, "pipelines/broken", "broken")
+    facts = page.locator(".facts")
+    expect(facts.get_by_text("exit code 1")).to_be_visible()
+    expect(facts.get_by_text("1 step was skipped because of it: later")).to_be_visible()
+    expect(facts.get_by_role("link", name="bad")).to_be_visible()
 
 
 def step(page: Page, name: str) -> Locator:

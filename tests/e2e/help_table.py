@@ -165,6 +165,7 @@ ABSENT: dict[str, str] = {
     "moorage logs train-7 --kernel sub1": "a cluster: tests/e2e/test_clusters.py",
     "moorage exec -it dev -- bash": TERMINAL,
     "moorage exec dev --code 'x = 6 * 7; x'": CODE,
+    "moorage exec dev --code - --save-images plots <plot.py": CODE,
     "moorage exec dev --repl --language bash": CODE,
     "moorage ssh dev": SSH,
     "moorage ssh dev -- 'nvidia-smi | head'": SSH,

@@ -1,5 +1,6 @@
 import { useSyncExternalStore } from "react";
-import { dateTime, relative } from "./format";
+import { serverNow } from "@/api/connection";
+import { dateTime, duration, relative } from "./format";
 
 // One timer redraws all ages on the page.
 const listeners = new Set<() => void>();
@@ -31,4 +32,20 @@ export function Age({ at }: { at: string | null | undefined }) {
       {relative(at)}
     </time>
   );
+}
+
+/** How long something lasted, or has lasted so far; a dash if it has not started. */
+export function Lasted({
+  from,
+  until,
+}: {
+  from: string | null | undefined;
+  until: string | null | undefined;
+}) {
+  useTicks();
+  if (!from) {
+    return <span>–</span>;
+  }
+  const end = until ? Date.parse(until) : serverNow();
+  return <span title={dateTime(from)}>{duration(end - Date.parse(from))}</span>;
 }

@@ -11,7 +11,7 @@ import { Facts, Page, Section } from "@/parts/Page";
 import { Progress } from "@/parts/Progress";
 import { Command, Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
-import { Age } from "@/parts/Time";
+import { Age, Lasted } from "@/parts/Time";
 import { t } from "@/texts";
 import { Counts, STATES, type StepState, total } from "./Counts";
 
@@ -207,6 +207,11 @@ const COLUMNS: Column<PipelineStep>[] = [
     key: "progress",
     header: t("field.progress"),
     cell: (step) => (step.state === "running" ? <Progress progress={step.progress} /> : "–"),
+  },
+  {
+    key: "duration",
+    header: t("pipeline.duration"),
+    cell: (step) => <Lasted from={step.started_at} until={step.ended_at} />,
   },
   {
     key: "after",

@@ -122,7 +122,7 @@ def pipeline_logs(
     \b
     Examples:
       moorage pipelines logs train --failed --tail 20
-      moorage pipelines logs train --step load
+      moorage pipelines logs train --step part
     """
     sink = LogWriter(sys.stdout)
 
