@@ -4,6 +4,7 @@ from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import TimeoutError as LimitReached
 
 CHROMIUM = "/usr/bin/chromium"
 SECONDS = 1000  # playwright expects milliseconds
@@ -43,7 +44,14 @@ class Console:
 
     def sign_in(self, page: Page) -> None:
         page.goto(f"{self.url}/console/")
-        page.get_by_role("heading", name="Sign in").wait_for()
+        try:
+            page.get_by_role("heading", name="Sign in").wait_for()
+        except LimitReached as error:
+            shown = page.locator("body").inner_text(timeout=5_000)
+            raise AssertionError(
+                f"no sign-in page, but {shown!r}; complaints: {self.complaints}"
+            ) from error
+
         self.check(page, "sign-in")
         self.complaints.clear()  # the answer to "Who am I?" is 401 before sign-in
         page.locator("input[type=password]").fill(self.key)
