@@ -119,6 +119,13 @@ class Cli:
     def err(self) -> Console:
         return _console(sys.stderr, self._plain)
 
+    @cached_property
+    def err_is_terminal(self) -> bool:
+        """Whether stderr is a terminal, without importing rich in the usual case that a script
+        runs the command."""
+        forced = any(name in os.environ for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
+        return (forced or sys.stderr.isatty()) and self.err.is_terminal
+
     @property
     def json(self) -> bool:
         return self.output in (Output.JSON, Output.YAML)

@@ -189,7 +189,7 @@ def _answer(nodes: Nodes, err: Console) -> _Answer:
 
 async def _install(cli: Cli, client: Client, node: AgentView, runtime: str) -> None:
     session = await _begin(client, installation(node, runtime))
-    with StageProgress(cli.err, session.name) as progress:
+    with StageProgress(cli, session.name) as progress:
         ended = await until_session(
             client, session, has_ended, clock=cli.clock, progress=progress, timeout_s=_LONGEST_S
         )

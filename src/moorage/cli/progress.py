@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Self
 from moorage.cli.output import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
+    from moorage.cli.context import Cli
     from moorage.cli.summary import Stage
 
 
@@ -20,14 +20,14 @@ class StageProgress:
     context can be entered again and then continues from there. Without a terminal, only the reason
     why something waits is printed."""
 
-    def __init__(self, err: Console, name: str) -> None:
-        self._err = err
+    def __init__(self, cli: Cli, name: str) -> None:
+        self._cli = cli
         self._name = printable(name, one_line=True)
         self._printed = 0
         self._note = ""
         self._subject = ""
         self._told: set[tuple[str, str]] = set()
-        self._spinner = err.status(_text(self._name)) if err.is_terminal else None
+        self._spinner = cli.err.status(_text(self._name)) if cli.err_is_terminal else None
 
     def __enter__(self) -> Self:
         if self._spinner:
@@ -62,13 +62,13 @@ class StageProgress:
             if stage.note:
                 line.append(f" ({printable(stage.note, one_line=True)})")
 
-            self._err.print(line, soft_wrap=True)
+            self._cli.err.print(line, soft_wrap=True)
             self._told.add((stage.name, stage.note))
 
         self._printed = max(self._printed, len(stages))
         note = printable(note, one_line=True)
         if note and note != self._note:
-            self._err.print(f"            {self._name} waits: {note}", soft_wrap=True)
+            self._cli.err.print(f"            {self._name} waits: {note}", soft_wrap=True)
 
         self._note = note
         if self._spinner and stages:

@@ -21,7 +21,7 @@ from moorage.common.local import proof
 if TYPE_CHECKING:
     import ssl
 
-    from yarl import URL
+    from moorage.sdk.base_url import BaseUrl
 
 _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS = 100
@@ -49,7 +49,7 @@ class Connections:
     """Connections to one server. ``tls``: how to verify it, for https. ``path``: its Unix socket,
     if it has one."""
 
-    def __init__(self, base: URL, tls: ssl.SSLContext | None, path: str | None = None) -> None:
+    def __init__(self, base: BaseUrl, tls: ssl.SSLContext | None, path: str | None = None) -> None:
         self._base = base
         self._tls = tls
         self._path = path
@@ -105,8 +105,7 @@ class Connections:
         )
 
     def _request(self, method: str, target: str, headers: Mapping[str, str]) -> h11.Request:
-        host = self._base.raw_authority.rpartition("@")[2]
-        fields = {"Host": host, "Accept": "*/*", **headers}
+        fields = {"Host": self._base.authority, "Accept": "*/*", **headers}
         return h11.Request(method=method, target=target, headers=list(fields.items()))
 
     def close(self) -> None:
@@ -118,7 +117,7 @@ class Connections:
             proven = await connect_proven(self._path)
             return _Connection(*await asyncio.open_unix_connection(sock=proven, limit=_CHUNK_BYTES))
 
-        host = self._base.raw_host
+        host = self._base.host
         port = self._base.port
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pydantic import BaseModel
-from yarl import URL
 
+from moorage.common.model.errors import InvalidInput
+from moorage.sdk.base_url import BaseUrl
 from moorage.sdk.errors import Unreachable
 from moorage.sdk.transport import Transport, segment
 
@@ -25,11 +26,19 @@ async def served_model(
     """The model with this name. ``openai_url`` ends in ``/v1``; ``ca_file`` is as in ``Client``.
 
     Raises ``ApiError`` (401 if the proxy does not know the key, 404 if the key sees no such model)
-    and ``Unreachable``.
+    ``Unreachable``, and ``InvalidInput`` for an address that is not a URL.
     """
-    path = f"{URL(openai_url).path.rstrip('/')}/models/{segment(model)}"
     try:
-        async with Transport(str(URL(openai_url).origin()), key, ca_file=ca_file) as proxy:
+        base = BaseUrl.parse(openai_url)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{openai_url!r} is not the address of a proxy",
+            next_step="write it like https://moorage.example.org/v1",
+        ) from error
+
+    path = f"{base.path}/models/{segment(model)}"
+    try:
+        async with Transport(base.origin, key, ca_file=ca_file) as proxy:
             return await proxy.call(ServedModel, "GET", path)
     except Unreachable as error:
         raise Unreachable(

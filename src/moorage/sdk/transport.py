@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
-from yarl import URL
 
 import moorage
 from moorage.common.aio.clock import SystemClock
@@ -19,6 +18,7 @@ from moorage.common.local.paths import path_of_unix_url
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.newer_values import KNOWN_FIELDS
 from moorage.common.views.resources import Health
+from moorage.sdk.base_url import BaseUrl
 from moorage.sdk.connections import Closed, Connections, Streamed
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
 from moorage.sdk.problems import not_moorage, problem_of
@@ -69,15 +69,12 @@ class Transport:
         self.retries = retries
         self._socket = path_of_unix_url(url)
         try:
-            self._base = URL(url.rstrip("/") if self._socket is None else _OVER_SOCKET)
+            self._base = BaseUrl.parse(url if self._socket is None else _OVER_SOCKET)
         except ValueError:
-            self._base = URL()
-
-        if self._base.scheme not in ("http", "https") or not self._base.host:
             raise InvalidInput(
                 f"{url!r} is not the address of a manager",
                 next_step="write it like https://moorage.example.org or unix:///path/to.sock",
-            )
+            ) from None
 
         if not all("!" <= letter <= "~" for letter in key):
             raise InvalidInput(
@@ -150,7 +147,7 @@ class Transport:
         if if_match is not None:
             headers["If-Match"] = if_match
 
-        target = self.address(path, query or {}).raw_path_qs
+        target = self._target(path, query or {})
         repeats = self.retries if method == "GET" or idempotency_key is not None else 0
         for pause_s in pauses_s(repeats):
             try:
@@ -217,7 +214,7 @@ class Transport:
 
         Raises ``ApiError`` and ``Unreachable``; reading the answer raises ``OSError``.
         """
-        target = self.address(path, query).raw_path_qs
+        target = self._target(path, query)
         try:
             async with asyncio.timeout(begin_s):
                 answer = await self._open().stream(
@@ -279,11 +276,19 @@ class Transport:
             self._http = new_session(self._headers, self._tls, self._socket)
         return self._http
 
-    def address(self, path: str, query: Mapping[str, str | None]) -> URL:
-        """The URL of ``path``, whose parts must be encoded with ``segment``."""
+    def address(self, path: str, query: Mapping[str, str | None]) -> str:
+        """The URL of ``path``, whose parts must be encoded with ``segment``.
+
+        Pass it to aiohttp as ``URL(…, encoded=True)``, because a name can contain slashes, which
+        must not become path separators.
+        """
+        return f"{self._base.origin}{self._target(path, query)}"
+
+    def _target(self, path: str, query: Mapping[str, str | None]) -> str:
+        """The address without its origin, as in the first line of a request."""
         given = {name: value for name, value in query.items() if value is not None}
-        # encoded=True, because a name can contain slashes, which must not become path separators.
-        return URL(f"{self._base}{path}", encoded=True).with_query(given or None)
+        target = f"{self._base.path}{path}"
+        return f"{target}?{urlencode(given, safe='/:,')}" if given else target
 
     def unreachable(self, error: Exception) -> Unreachable:
         """The error to raise for a failed connection, with the next step."""

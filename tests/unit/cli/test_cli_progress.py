@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from moorage.cli.context import Cli
 from moorage.cli.progress import StageProgress
 from moorage.cli.summary import Stage
 
@@ -14,22 +15,28 @@ STARTED = Stage("starting", 0.5)
 FAILED = Stage("queued", 1.0, "exit code 1; retry 1 of 2")
 
 
-def terminal() -> Console:
-    """A dumb terminal, on which a spinner is not animated."""
-    return Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"TERM": "dumb"})
+def cli_with(*, terminal: bool) -> Cli:
+    """A command whose stderr is kept, with a dumb terminal on which a spinner is not animated, or
+    without a terminal."""
+    cli = Cli({})
+    cli.err_is_terminal = terminal
+    cli.err = Console(
+        file=io.StringIO(), width=80, force_terminal=terminal, _environ={"TERM": "dumb"}
+    )
+    return cli
 
 
-def lines(console: Console) -> list[str]:
-    assert isinstance(console.file, io.StringIO)
+def lines(cli: Cli) -> list[str]:
+    assert isinstance(cli.err.file, io.StringIO)
     return [
         line.strip()
-        for line in console.file.getvalue().splitlines()
+        for line in cli.err.file.getvalue().splitlines()
         if " s  " in line or "wait" in line
     ]
 
 
 def test_without_a_terminal_only_the_reason_of_a_wait_is_told() -> None:
-    out = Console(file=io.StringIO(), width=80)
+    out = cli_with(terminal=False)
     with StageProgress(out, "job") as progress:
         for _ in range(2):
             progress.show([QUEUED, STARTED], "no free GPU", "pulling team/tool:1: 1 of 980 MB")
@@ -37,7 +44,7 @@ def test_without_a_terminal_only_the_reason_of_a_wait_is_told() -> None:
 
 
 def test_stages_are_told_once_although_progress_pauses_for_a_log() -> None:
-    out = terminal()
+    out = cli_with(terminal=True)
     progress = StageProgress(out, "job")
     for stages in (
         [QUEUED, STARTED],
@@ -57,7 +64,7 @@ def test_stages_are_told_once_although_progress_pauses_for_a_log() -> None:
 
 
 def test_another_replica_tells_only_what_is_new() -> None:
-    out = terminal()
+    out = cli_with(terminal=True)
     with StageProgress(out, "tiny") as progress:
         progress.about("replica-1")
         progress.show([QUEUED])

@@ -336,7 +336,7 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
     """Copy the log of each attempt to stdout until the session has ended."""
     sink = LogWriter(sys.stdout if cli.output is Output.TABLE else sys.stderr)
     copied = 0  # attempts whose logs were copied
-    stages = StageProgress(cli.err, created.name)
+    stages = StageProgress(cli, created.name)
     while True:
         with stages as progress:
             view = await until_session(

@@ -326,7 +326,7 @@ async def _until_ready(
 ) -> EndpointView | ReplicaView:
     from moorage.common.views.endpoints import ReplicaView
 
-    with StageProgress(cli.err, created.name) as progress:
+    with StageProgress(cli, created.name) as progress:
         outcome = await until_ready(
             client, created, clock=cli.clock, progress=progress, timeout_s=timeout_s
         )

@@ -188,7 +188,7 @@ def _show(cli: Cli, view: SessionView, wait: bool) -> None:
 async def _until_running(
     cli: Cli, client: Client, created: SessionView, timeout_s: float | None
 ) -> SessionView:
-    with StageProgress(cli.err, created.name) as progress:
+    with StageProgress(cli, created.name) as progress:
         return await until_session(
             client,
             created,

@@ -12,6 +12,7 @@ import aiohttp
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from yarl import URL
 
 import moorage
 from moorage.cli.mcp.next_steps import answer_for_agent, for_agent
@@ -193,7 +194,7 @@ class MoorageTools:
             async with asyncio.timeout(client.timeout):
                 async with client.http.request(
                     method,
-                    client.address(target, given),
+                    URL(client.address(target, given), encoded=True),
                     data=body,
                     headers={**kind, **(headers or {})},
                 ) as answer:

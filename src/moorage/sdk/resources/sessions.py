@@ -224,9 +224,11 @@ class Sessions(Resource):
 
         Leaving the block disconnects, which ends a command that is still running.
         """
+        from yarl import URL
+
         from moorage.sdk.execution import run_command
 
-        url = self._client.address(f"/v1/sessions/{segment(ref)}/exec", {})
+        url = URL(self._client.address(f"/v1/sessions/{segment(ref)}/exec", {}), encoded=True)
         return run_command(
             self._client.http,
             url,
