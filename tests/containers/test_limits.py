@@ -147,6 +147,13 @@ async def test_users_without_a_passwd_entry_have_a_name_and_a_home(
     assert (observation.exit_code, output) == (0, f"{shown}\n")
 
 
+async def test_an_image_overrides_the_defaults_of_the_agent(make_runtime: MakeRuntime) -> None:
+    program = "import os; print(os.environ['IMAGE_SAYS'], os.environ['OMP_NUM_THREADS'])"
+    defaults = {"IMAGE_SAYS": "goodbye", "OMP_NUM_THREADS": "2"}
+    observation, output = await run(make_runtime(), launch(program, default_env=defaults))
+    assert (observation.exit_code, output) == (0, "hello 2\n")
+
+
 async def test_gpus_are_requested_by_id(make_runtime: MakeRuntime) -> None:
     program = "import os; print(os.environ['NVIDIA_VISIBLE_DEVICES'])"
     runtime = make_runtime()

@@ -176,7 +176,8 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
     platform = one_node
     started = await asyncio.to_thread(platform.run, "start", "--name", "dev", *SMALL)
     assert "moorage exec -it dev -- sh" in started.stderr
-    script = "cat; echo out; echo err >&2; echo $MOORAGE_SESSION_NAME $OWN; exit 7"
+    script = "cat; echo out; echo err >&2; echo $MOORAGE_SESSION_NAME $OWN; "
+    script += "echo $MOORAGE_ATTEMPT $MOORAGE_USER $MOORAGE_PROJECT $MOORAGE_CPUS; exit 7"
     arguments = ["exec", "-i", "--env", "OWN=x=y", "dev", "--", "/bin/sh", "-c", script]
     done = await asyncio.to_thread(
         subprocess.run,
@@ -187,7 +188,7 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (7, b"err\n")
-    assert done.stdout == b"\0\xff" * 200_000 + b"out\ndev x=y\n"
+    assert done.stdout == b"\0\xff" * 200_000 + b"out\ndev x=y\n1 admin default 0.1\n"
     await asyncio.to_thread(use_a_terminal, platform)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
         await asyncio.to_thread(lose_a_terminal, platform, number)

@@ -403,6 +403,29 @@ MUTATIONS = (
         ("tests/unit/agent/test_launch.py",),
     ),
     Mutation(
+        "a session names another owner to its program",
+        "agent/kernel/launch.py",
+        "env=call.env\n        | _progress_environment(spec, context)\n"
+        "        | run_variables(spec, context.started_at),",
+        "env=run_variables(spec, context.started_at)\n        | call.env\n"
+        "        | _progress_environment(spec, context)\n        | spec.env,",
+        ("tests/unit/agent/test_run_variables.py",),
+    ),
+    Mutation(
+        "a job that waits at its site is told when its run ends",
+        "agent/kernel/run_variables.py",
+        "if spec.time_limit_s and started_at is not None:",
+        "if spec.time_limit_s and (started_at := started_at or datetime.now().astimezone()):",
+        ("tests/unit/agent/test_run_variables.py",),
+    ),
+    Mutation(
+        "the number of threads of an image is overridden",
+        "agent/runtimes/docker/files.py",
+        "if name not in given}",
+        "if name}",
+        ("tests/containers/test_limits.py", "-k", "overrides_the_defaults"),
+    ),
+    Mutation(
         "engines of sandboxed kernels listen on the address of the node",
         "agent/kernel/launch.py",
         "any_address if context.own_user else context.host",

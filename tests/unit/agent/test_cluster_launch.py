@@ -62,9 +62,13 @@ def launch(
     return build_launch(spec, build_invocation(ENGINES["custom"], spec, 0, context), 0, context)
 
 
-def test_single_kernel_has_no_cluster_environment() -> None:
+def test_single_kernel_is_a_cluster_of_one() -> None:
+    """Its program needs no case for it. The variables of torch.distributed stay unset, because
+    libraries take them for a request to use several processes."""
     single = launch(None, contained=True)
-    assert not [name for name in single.env if "CLUSTER" in name or "MASTER" in name]
+    assert single.env["MOORAGE_CLUSTER_SIZE"] == "1"
+    assert single.env["MOORAGE_CLUSTER_HOSTS"] == single.env["MOORAGE_CLUSTER_HOST"] == "main1"
+    assert {"MASTER_ADDR", "RANK", "LOCAL_RANK", "WORLD_SIZE"}.isdisjoint(single.env)
     assert (single.hostname, single.network, single.files, single.hosts) == ("", "", (), {})
 
 

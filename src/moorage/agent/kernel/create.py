@@ -352,6 +352,7 @@ def _launch_context(context: AgentContext, spec: KernelSpec) -> LaunchContext:
         own_address=capabilities.own_address,
         overlay=capabilities.overlay,
         progress=str(context.workspaces.progress(spec)) if capabilities.contained else "",
+        started_at=None if capabilities.own_address else context.clock.now(),
     )
 
 

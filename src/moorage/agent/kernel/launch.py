@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from moorage.agent.engines.base import (
     Engine,
@@ -20,6 +21,7 @@ from moorage.agent.engines.base import (
 from moorage.agent.kernel import cluster as kernel_cluster
 from moorage.agent.kernel import overlay
 from moorage.agent.kernel.cluster import Network
+from moorage.agent.kernel.run_variables import default_variables, run_variables
 from moorage.agent.runtimes.base import LOOPBACK, PORT_TOKEN, PROGRESS_FOLDER, WORKSPACE, Launch
 from moorage.common.model import service_ports
 from moorage.common.model.cluster import ClusterMembership
@@ -46,7 +48,8 @@ class LaunchContext:
     session's workspace, or "". ``own_user``: the kernel is a sandboxed process with its own uid and
     network. ``own_address``: the kernel runs on another node, which shares only the file system,
     and chooses its port there. ``overlay``: clusters over several nodes have a separate network.
-    ``progress``: the directory on the node for a container's progress, or "".
+    ``progress``: the directory on the node for a container's progress, or "". ``started_at``: when
+    the kernel is launched; None if another system decides when it starts.
     """
 
     contained: bool
@@ -59,6 +62,7 @@ class LaunchContext:
     own_address: bool = False
     overlay: bool = False
     progress: str = ""
+    started_at: datetime | None = None
 
 
 def build_invocation(
@@ -154,7 +158,13 @@ def _without_cluster(
         workspace = WORKSPACE if context.contained else context.work_dir
         call = replace(call, env=call.env | {"MOORAGE_WORKSPACE": workspace})
 
-    call = replace(call, env=call.env | _progress_environment(spec, context))
+    call = replace(
+        call,
+        env=call.env
+        | _progress_environment(spec, context)
+        | run_variables(spec, context.started_at),
+    )
+    defaults = {} if context.own_address else default_variables(spec)
     if context.contained or context.own_address:
         env = contained_environment(spec, call)
     else:
@@ -166,11 +176,13 @@ def _without_cluster(
             node=context.node,
             own_user=context.own_user,
         )
+        env = defaults | env
 
     return Launch(
         spec.kernel_id,
         call.argv,
         env=env,
+        default_env={name: value for name, value in defaults.items() if name not in env},
         port=port,
         stop_grace_s=spec.stop_grace_s,
         image=spec.image or (context.node.vllm_image if spec.engine == "vllm" else ""),

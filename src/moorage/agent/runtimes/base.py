@@ -214,8 +214,8 @@ class Launch:
     """Specification of a kernel to start.
 
     ``env`` is the complete environment, to which the runtime adds only the variables that identify
-    the kernel. ``port``: the port on which the kernel will listen; 0 means none. ``apps``: its
-    service ports.
+    the kernel, and those of ``default_env`` that its image does not set. ``port``: the port on
+    which the kernel will listen; 0 means none. ``apps``: its service ports.
 
     For contained runtimes: the ``image``; the limits in ``slots`` (base units); the ids of its GPUs
     in ``devices``, and where each GPU is in ``places``; the node's files that it reads in
@@ -265,6 +265,7 @@ class Launch:
     serves: bool = False
     hpc: HpcJob | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
+    default_env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,12 @@ class KernelSpec:
     checkpoint_signal: str = ""  # sent before SIGTERM, such as USR1; "" for none
     checkpoint_grace_s: float = 0.0  # between them
 
+    # What the program is told about its run; 0 and "" if its manager is older and omits them.
+    attempt: int = 0
+    user: str = ""
+    project: str = ""
+    time_limit_s: float = 0.0  # 0 means without a limit
+
     @property
     def stop_s(self) -> float:
         """Seconds that the kernel may take to stop."""

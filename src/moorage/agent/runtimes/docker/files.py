@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
@@ -35,6 +35,17 @@ def unnamed_user(api: Any, container: str) -> dict[str, str]:
     entry, _ = found
     env = dict(line.partition("=")[::2] for line in config.get("Env") or ())
     return missing_names(env, entry.partition(":")[0])
+
+
+def unset_in_image(api: Any, image: str, defaults: Mapping[str, str]) -> dict[str, str]:
+    """Those of ``defaults`` that the image does not set. Call it in a thread. Raises the SDK's
+    errors."""
+    if not defaults:
+        return {}
+
+    config = api.inspect_image(image)["Config"] or {}
+    given = {line.partition("=")[0] for line in config.get("Env") or ()}
+    return {name: value for name, value in defaults.items() if name not in given}
 
 
 def name_user(api: Any, container: str) -> None:

@@ -46,7 +46,12 @@ from moorage.agent.runtimes.docker.errors import (
 )
 from moorage.agent.runtimes.docker.events import ContainerEvents
 from moorage.agent.runtimes.docker.execution import execute
-from moorage.agent.runtimes.docker.files import copy_into_container, name_user, unnamed_user
+from moorage.agent.runtimes.docker.files import (
+    copy_into_container,
+    name_user,
+    unnamed_user,
+    unset_in_image,
+)
 from moorage.agent.runtimes.docker.image_gc import ImageGarbageCollector
 from moorage.agent.runtimes.docker.images import ImageStore
 from moorage.agent.runtimes.docker.labels import OWNER, ContainerIdentity, LabelSigner
@@ -271,7 +276,11 @@ class DockerRuntime:
         def create(api: Any) -> str:
             # Queried each time, because specifications come and go with the driver.
             cdi = known_devices(api.info()) if launch.devices else None
-            config = container_config(launch, self._rules, labels=labels, network=network, cdi=cdi)
+            defaults = unset_in_image(api, launch.image, launch.default_env)
+            described = replace(launch, env={**defaults, **launch.env})
+            config = container_config(
+                described, self._rules, labels=labels, network=network, cdi=cdi
+            )
             host = host_config(launch, self._rules, address=address, network=network, cdi=cdi)
             return str(
                 api.create_container(**config, host_config=api.create_host_config(**host))["Id"]

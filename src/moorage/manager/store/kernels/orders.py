@@ -274,8 +274,18 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         hpc=_hpc_job(spec),
         reload=None if spec.reload is None else spec.reload.declared(is_main=is_main),
         traceparent=_traceparent(row),
+        attempt=row["attempt"],
+        user=row["owner"] or "",
+        project=row["project"],
+        time_limit_s=_time_limit_s(session_spec),
         **_checkpoint(row, session_spec),
     )
+
+
+def _time_limit_s(spec: SessionSpec) -> float:
+    """When the session's run ends at the latest, after its start; 0 if it has no limit."""
+    limits = [limit for limit in (spec.timeout_s, spec.max_lifetime_s) if limit is not None]
+    return min(limits, default=0.0)
 
 
 def _checkpoint(row: Row, spec: SessionSpec) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 -- them (`begun`). For a cluster, also the addresses of its kernels and the SSH key pair that they
 -- share. For a pipeline step, also its outputs, and its inputs with their sessions, names and
 -- paths.
-SELECT k.id, k.agent_id, k.session_id, k.status <> 'SCHEDULED' AS begun, k.secret, s.name,
-       s.project, s.type, s.spec::text AS spec, s.slots, s.endpoint_id, e.name AS endpoint_name,
+SELECT k.id, k.agent_id, k.session_id, k.attempt, k.status <> 'SCHEDULED' AS begun, k.secret,
+       s.name, s.owner, s.project, s.type, s.spec::text AS spec, s.slots, s.endpoint_id,
+       e.name AS endpoint_name,
        g.options ->> 'container_user' AS container_user,
        as_number(g.options #> '{preemption,max_grace_s}') AS max_grace_s,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.slot, a.device_id, a.amount)
