@@ -170,6 +170,10 @@ def take_pictures(console: Console) -> None:
         "quotas": ("quotas", "Quotas"),
         "usage": ("usage", "Usage and budgets"),
         "audit": ("audit", "Audit"),
+        "secrets": ("secrets", "Secrets"),
+        "prices": ("prices", "Prices"),
+        "workspaces": ("workspaces", "Workspaces"),
+        "connections": ("connections", "Connections"),
     }
     for scheme in ("light", "dark"):
         for width in WIDTHS:

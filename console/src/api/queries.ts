@@ -240,6 +240,42 @@ export const sshChallengeQuery = queryOptions({
   gcTime: 0,
 });
 
+export const secretsQuery = queryOptions({
+  queryKey: ["secrets"],
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/secrets", { params: { query } }))),
+});
+
+export const workspacesQuery = queryOptions({
+  queryKey: ["workspaces"],
+  queryFn: () => unwrap(api.GET("/v1/workspaces")),
+});
+
+export const pricesQuery = queryOptions({
+  queryKey: ["prices"],
+  queryFn: () => unwrap(api.GET("/v1/prices")),
+});
+
+export const managersQuery = queryOptions({
+  queryKey: ["managers"],
+  queryFn: async () => (await unwrap(api.GET("/v1/managers"))).items,
+});
+
+export const peersQuery = queryOptions({
+  queryKey: ["peers"],
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/peers", { params: { query } }))),
+});
+
+export const joinTokensQuery = queryOptions({
+  queryKey: ["join-tokens"],
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/join-tokens", { params: { query } }))),
+});
+
+/** The certificate authority of the links. */
+export const authorityQuery = queryOptions({
+  queryKey: ["authority"],
+  queryFn: () => unwrap(api.GET("/v1/ca")),
+});
+
 export const quotasQuery = queryOptions({
   queryKey: ["quotas"],
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/quotas", { params: { query } }))),

@@ -1,7 +1,7 @@
 import { ActionIcon, AppShell, Burger, Button, Group, NavLink, useMantineColorScheme } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
-import { lazy, Suspense, useEffect } from "react";
+import { Fragment, lazy, Suspense, useEffect } from "react";
 import { endSession, useAuth, usePlatformRole } from "@/api/auth";
 import { api } from "@/api/client";
 import { useConnection } from "@/api/connection";
@@ -15,23 +15,48 @@ import { t } from "@/texts";
 
 const Account = lazy(() => import("./Account"));
 
+/** The pages by heading; the first one needs none. */
 const NAVIGATION = [
-  ["overview", "/"],
-  ["groups", "/groups"],
-  ["agents", "/agents"],
-  ["sessions", "/sessions"],
-  ["pipelines", "/pipelines"],
-  ["endpoints", "/endpoints"],
+  ["", [["overview", "/"]]],
+  [
+    "workloads",
+    [
+      ["sessions", "/sessions"],
+      ["pipelines", "/pipelines"],
+      ["endpoints", "/endpoints"],
+    ],
+  ],
+  [
+    "nodes",
+    [
+      ["groups", "/groups"],
+      ["agents", "/agents"],
+      ["connections", "/connections"],
+    ],
+  ],
+  [
+    "access",
+    [
+      ["users", "/users"],
+      ["projects", "/projects"],
+      ["keys", "/keys"],
+      ["secrets", "/secrets"],
+    ],
+  ],
+  [
+    "operations",
+    [
+      ["quotas", "/quotas"],
+      ["usage", "/usage"],
+      ["prices", "/prices"],
+      ["workspaces", "/workspaces"],
+      ["audit", "/audit"],
+    ],
+  ],
 ] as const;
 
-const ADMINISTRATION = [
-  ["users", "/users"],
-  ["projects", "/projects"],
-  ["keys", "/keys"],
-  ["quotas", "/quotas"],
-  ["usage", "/usage"],
-  ["audit", "/audit"],
-] as const;
+/** Pages that only administrators and auditors of the platform may read. */
+const OF_PLATFORM: ReadonlySet<string> = new Set(["connections", "users", "audit"]);
 
 /** A browser clock that is off by more than this is reported, because absolute times look wrong. */
 const CLOCK_OFF_MS = 30_000;
@@ -79,15 +104,16 @@ export function Shell() {
         </Group>
       </AppShell.Header>
       <AppShell.Navbar p="xs" component="nav" aria-label={t("app.navigation")}>
-        {NAVIGATION.map(([name, to]) => (
-          <Item key={name} name={name} to={to} path={path} />
+        {NAVIGATION.map(([heading, pages]) => (
+          <Fragment key={heading}>
+            {heading ? <div className="nav-head">{t(`nav.${heading}`)}</div> : null}
+            {pages
+              .filter(([name]) => platform !== "" || !OF_PLATFORM.has(name))
+              .map(([name, to]) => (
+                <Item key={name} name={name} to={to} path={path} />
+              ))}
+          </Fragment>
         ))}
-        <div className="nav-head">{t("nav.administration")}</div>
-        {ADMINISTRATION.filter(([name]) => platform !== "" || (name !== "users" && name !== "audit")).map(
-          ([name, to]) => (
-            <Item key={name} name={name} to={to} path={path} />
-          ),
-        )}
       </AppShell.Navbar>
       <AppShell.Main id="content" className="shell-main">
         <Banners />
@@ -98,7 +124,7 @@ export function Shell() {
   );
 }
 
-type Destination = (typeof NAVIGATION | typeof ADMINISTRATION)[number];
+type Destination = (typeof NAVIGATION)[number][1][number];
 
 function Item({ name, to, path }: { name: Destination[0]; to: Destination[1]; path: string }) {
   const here = (path.startsWith(CONSOLE) ? path.slice(CONSOLE.length) : path) || "/";

@@ -168,6 +168,30 @@ const usage = createRoute({
   component: lazyRouteComponent(() => import("@/pages/usage/Usage"), "Usage"),
 });
 
+const secrets = createRoute({
+  getParentRoute: () => root,
+  path: "/secrets",
+  component: lazyRouteComponent(() => import("@/pages/storage/Secrets"), "Secrets"),
+});
+
+const workspaces = createRoute({
+  getParentRoute: () => root,
+  path: "/workspaces",
+  component: lazyRouteComponent(() => import("@/pages/storage/Workspaces"), "Workspaces"),
+});
+
+const prices = createRoute({
+  getParentRoute: () => root,
+  path: "/prices",
+  component: lazyRouteComponent(() => import("@/pages/usage/Prices"), "Prices"),
+});
+
+const connections = createRoute({
+  getParentRoute: () => root,
+  path: "/connections",
+  component: lazyRouteComponent(() => import("@/pages/connections/Connections"), "Connections"),
+});
+
 const tree = root.addChildren([
   overview,
   groups,
@@ -188,6 +212,10 @@ const tree = root.addChildren([
   keys,
   quotas,
   usage,
+  prices,
+  secrets,
+  workspaces,
+  connections,
   audit,
 ]);
 

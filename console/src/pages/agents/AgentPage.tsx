@@ -14,6 +14,7 @@ import { Age } from "@/parts/Time";
 import { offered } from "@/parts/Usage";
 import { t } from "@/texts";
 import { stateOf } from "./Agents";
+import { MoveAgent } from "./MoveAgent";
 
 type Device = Agent["offers"][number];
 type Stats = Schemas["AgentStats"];
@@ -97,6 +98,7 @@ function Actions({ agent }: { agent: Agent }) {
       {agent.cordon === "drain" ? null : (
         <Opener label={t("agent.drain")} danger dialog={(close) => <Drain agent={agent} close={close} />} />
       )}
+      <Opener label={t("agent.move")} dialog={(close) => <MoveAgent agent={agent} close={close} />} />
       {agent.status === "ALIVE" ? null : (
         <Opener label={t("agent.forget")} danger dialog={(close) => <Forget agent={agent} close={close} />} />
       )}

@@ -21,10 +21,10 @@ import { Page, Section } from "@/parts/Page";
 import { Command, Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
+import { KeyLimitsForm, RotateKey, SCOPES } from "./KeyLimits";
 import { SshKeys } from "./SshKeys";
 
 type Spec = Schemas["KeySpec"];
-const SCOPES = ["sessions:read", "sessions:write", "models:use", "admin"] as const;
 const ROLES = ["viewer", "member", "project-admin", "auditor", "admin"] as const;
 
 export function Keys() {
@@ -73,7 +73,23 @@ export function Keys() {
                   header: t("keys.expires"),
                   cell: (key) => (key.expires_at ? <Age at={key.expires_at} /> : t("keys.never")),
                 },
-                { key: "action", header: t("field.action"), cell: (key) => <Revoke row={key} /> },
+                {
+                  key: "action",
+                  header: t("field.action"),
+                  cell: (key) => (
+                    <span className="actions">
+                      <Opener
+                        label={t("action.edit")}
+                        dialog={(close) => <KeyLimitsForm row={key} close={close} />}
+                      />
+                      <Opener
+                        label={t("keys.rotate")}
+                        dialog={(close) => <RotateKey row={key} close={close} />}
+                      />
+                      <Revoke row={key} />
+                    </span>
+                  ),
+                },
               ]}
             />
           )}

@@ -1,0 +1,336 @@
+"""Performs actions of the command line in the console: ``python drive_parity.py URL KEY PICTURES``.
+
+Each function performs the rows of ``parity.py`` that name it, and reads the result by REST. Prints
+a line for the moment at which the test has to join an agent, waits for a line from it, and prints
+what it has seen as JSON at the end.
+"""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from console_page import CHROMIUM, Console, confirm
+from playwright.sync_api import Locator, Page, expect, sync_playwright
+
+
+def call(console: Console, path: str, *, key: str = "") -> Any:
+    """The answer to a GET; its status if it is refused."""
+    request = urllib.request.Request(
+        console.url + path, headers={"Authorization": f"Bearer {key or console.key}"}
+    )
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def items(console: Console, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = call(console, path)["items"]
+    return found
+
+
+def opened(page: Page, button: str) -> Locator:
+    """The dialog that a button of the page opens."""
+    page.get_by_role("button", name=button, exact=True).first.click()
+    return page.get_by_role("dialog")
+
+
+def row_of(page: Page, text: str) -> Locator:
+    return page.get_by_role("row").filter(has_text=text)
+
+
+def submit(page: Page, verb: str) -> None:
+    """Press a dialog's button and wait until it is closed."""
+    confirm(page, verb)
+
+
+def choose(page: Page, dialog: Locator, label: str, option: str) -> None:
+    dialog.get_by_label(label).first.click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def secrets(console: Console, page: Page) -> None:
+    console.go(page, "secrets", "Secrets")
+    dialog = opened(page, "New secret")
+    dialog.get_by_label("Name").fill("not a name!")
+    dialog.get_by_label("Value").fill("one")
+    console.check(page, "secret form")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("a name consists of")
+    console.complaints.clear()  # the refusal is a 4xx
+    dialog.get_by_label("Name").fill("HF_TOKEN")
+    submit(page, "Save")
+    [secret] = items(console, "/v1/secrets")
+    assert secret["name"] == "HF_TOKEN", secret
+
+    row_of(page, "HF_TOKEN").get_by_role("button", name="Replace").click()
+    page.get_by_role("dialog").get_by_label("Value").fill("two")
+    submit(page, "Save")
+    assert items(console, "/v1/secrets")[0]["version"] > secret["version"]
+
+    row_of(page, "HF_TOKEN").get_by_role("button", name="Delete").click()
+    submit(page, "Delete")
+    assert items(console, "/v1/secrets") == []
+
+
+def keys(console: Console, page: Page) -> None:
+    console.go(page, "keys", "API keys")
+    dialog = opened(page, "New key")
+    dialog.get_by_label("Name").fill("robot")
+    dialog.get_by_role("button", name="Create").click()
+    first = page.get_by_role("dialog").locator(".command-line").inner_text()
+    page.get_by_role("dialog").get_by_role("button", name="I have stored it").click()
+    assert isinstance(call(console, "/v1/sessions", key=first), dict)
+
+    row_of(page, "robot").get_by_role("button", name="Edit").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Requests per minute").fill("60")
+    console.check(page, "key form")
+    submit(page, "Save")
+    assert call(console, "/v1/keys/robot")["requests_per_minute"] == 60
+
+    row_of(page, "robot").get_by_role("button", name="Rotate").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Current secret stays valid, in hours").fill("0")
+    dialog.get_by_role("button", name="Rotate").click()
+    second = page.get_by_role("dialog").locator(".command-line").inner_text()
+    page.get_by_role("dialog").get_by_role("button", name="I have stored it").click()
+    assert call(console, "/v1/sessions", key=first) == 401
+    assert isinstance(call(console, "/v1/sessions", key=second), dict)
+
+    row_of(page, "robot").get_by_role("button", name="Revoke").click()
+    submit(page, "Revoke")
+    assert call(console, "/v1/sessions", key=second) == 401
+
+
+def prices(console: Console, page: Page) -> None:
+    console.go(page, "prices", "Prices")
+    dialog = opened(page, "Set a price")
+    dialog.get_by_label("Price").fill("2.5")
+    dialog.get_by_label("GPU model").fill("H100")
+    console.check(page, "price form")
+    submit(page, "Save")
+    [price] = items(console, "/v1/prices")
+    assert (price["unit"], price["device"], price["price"]) == ("gpu", "H100", 2_500_000), price
+    expect(row_of(page, "H100")).to_contain_text("2.5")
+
+
+def quotas(console: Console, page: Page) -> None:
+    console.go(page, "quotas", "Quotas")
+    dialog = opened(page, "New quota")
+    dialog.get_by_label("Name").fill("default")
+    dialog.get_by_label("Placed sessions").fill("5")
+    submit(page, "Save")
+    assert call(console, "/v1/quotas/project/default")["sessions"] == 5
+    row_of(page, "default").get_by_role("button", name="Remove").click()
+    submit(page, "Remove")
+    assert items(console, "/v1/quotas") == []
+
+
+def budgets(console: Console, page: Page) -> None:
+    console.go(page, "usage", "Usage and budgets")
+    dialog = opened(page, "New budget")
+    dialog.get_by_label("Name").fill("default")
+    dialog.get_by_label("Hard limit").fill("100")
+    submit(page, "Save")
+    [budget] = items(console, "/v1/budgets")
+    assert (budget["scope"], budget["name"]) == ("project", "default"), budget
+    row_of(page, "default").get_by_role("button", name="Delete").click()
+    submit(page, "Delete")
+    assert items(console, "/v1/budgets") == []
+
+
+def users(console: Console, page: Page) -> None:
+    console.go(page, "users", "Users")
+    dialog = opened(page, "New user")
+    dialog.get_by_label("Name").fill("ada")
+    submit(page, "Create")
+    assert call(console, "/v1/users/ada")["status"] == "active"
+
+    row_of(page, "ada").get_by_role("button", name="Edit").click()
+    page.get_by_role("dialog").get_by_label("E-mail").fill("ada@example.org")
+    submit(page, "Save")
+    assert call(console, "/v1/users/ada")["email"] == "ada@example.org"
+
+    row_of(page, "ada").get_by_role("button", name="Set password").click()
+    page.get_by_role("dialog").locator("input[type=password]").fill("correct horse battery")
+    submit(page, "Set password")
+
+
+def projects(console: Console, page: Page) -> None:
+    console.go(page, "projects", "Projects")
+    dialog = opened(page, "New project")
+    dialog.get_by_label("Name").fill("vision")
+    submit(page, "Create")
+    assert call(console, "/v1/projects/vision")["status"] == "active"
+
+    console.go(page, "projects/vision", "vision")
+    dialog = opened(page, "Edit")
+    dialog.get_by_label("Highest priority").fill("40")
+    submit(page, "Save")
+    assert call(console, "/v1/projects/vision")["max_priority"] == 40
+
+    page.get_by_label("User").first.fill("ada")
+    page.get_by_role("button", name="Add or change").click()
+    expect(row_of(page, "ada")).to_be_visible()
+    assert [m["user"] for m in items(console, "/v1/projects/vision/members")] == ["ada"]
+    row_of(page, "ada").get_by_role("button", name="Remove").click()
+    submit(page, "Remove")
+    assert items(console, "/v1/projects/vision/members") == []
+
+
+def archives(console: Console, page: Page) -> None:
+    """After ``users`` and ``projects``."""
+    console.go(page, "users", "Users")
+    row_of(page, "ada").get_by_role("button", name="Archive").click()
+    submit(page, "Archive")
+    assert call(console, "/v1/users/ada")["archived_at"] is not None
+    page.get_by_label("Show archived").check()
+    row_of(page, "ada").get_by_role("button", name="Restore").click()
+    expect(row_of(page, "ada").get_by_role("button", name="Archive")).to_be_visible()
+    assert call(console, "/v1/users/ada")["archived_at"] is None
+
+    console.go(page, "projects/vision", "vision")
+    opened(page, "Archive")
+    submit(page, "Archive")
+    page.get_by_role("button", name="Restore").wait_for()
+    assert call(console, "/v1/projects/vision")["archived_at"] is not None
+    page.get_by_role("button", name="Restore").click()
+    page.get_by_role("button", name="Archive").wait_for()
+    assert call(console, "/v1/projects/vision")["archived_at"] is None
+
+
+def groups(console: Console, page: Page) -> None:
+    console.go(page, "groups", "Resource groups")
+    dialog = opened(page, "New resource group")
+    dialog.get_by_label("Name").fill("silver")
+    submit(page, "Create")
+    console.go(page, "groups/silver", "silver")
+    dialog = opened(page, "Edit")
+    dialog.get_by_label("Purpose").fill("for tests")
+    submit(page, "Save")
+    assert call(console, "/v1/groups/silver")["options"]["description"] == "for tests"
+
+
+def join_tokens(console: Console, page: Page) -> str:
+    """The command with which a node joins."""
+    console.go(page, "connections", "Connections")
+    dialog = opened(page, "New join token")
+    dialog.get_by_label("Uses").fill("2")
+    console.check(page, "join token form")
+    dialog.get_by_role("button", name="Create").click()
+    line = page.get_by_role("dialog").locator(".command-line").inner_text()
+    page.get_by_role("dialog").get_by_role("button", name="I have stored it").click()
+    [token] = items(console, "/v1/join-tokens")
+    assert (token["kind"], token["uses"], token["used"]) == ("agent", 2, 0), token
+    return line
+
+
+def connections(console: Console, page: Page, agent: str) -> None:
+    """After an agent has joined with the token of ``join_tokens``."""
+    console.go(page, "connections", "Connections")
+    expect(row_of(page, "Leader")).to_be_visible()
+    expect(page.get_by_text("1 of 2")).to_be_visible()
+    console.check(page, "connections")
+    page.get_by_role("button", name="Delete").click()
+    submit(page, "Delete")
+    assert items(console, "/v1/join-tokens") == []
+
+    opened(page, "Rotate")
+    submit(page, "Rotate")
+    assert call(console, "/v1/ca")["since"] is not None
+
+    row_of(page, agent).get_by_role("button", name="Revoke").click()
+    page.get_by_role("dialog").get_by_label(f"Type {agent} to confirm").fill(agent)
+    submit(page, "Revoke")
+    assert items(console, "/v1/peers") == []
+
+
+def agents(console: Console, page: Page, agent: str) -> None:
+    """After ``groups``, with an agent that is connected."""
+    console.go(page, f"agents/{agent}", agent)
+    for button, cordon in (("Cordon", "cordon"), ("Drain", "drain")):
+        opened(page, button)
+        submit(page, button)
+        page.get_by_role("button", name="Uncordon").wait_for()
+        assert call(console, f"/v1/agents/{agent}")["cordon"] == cordon
+        page.get_by_role("button", name="Uncordon").click()
+        expect(page.get_by_role("button", name="Uncordon")).to_have_count(0)
+        assert not call(console, f"/v1/agents/{agent}")["cordon"]
+
+    dialog = opened(page, "Move")
+    choose(page, dialog, "Resource group", "silver")
+    console.check(page, "move an agent")
+    submit(page, "Move")
+    assert call(console, f"/v1/agents/{agent}")["resource_group"] == "silver"
+
+
+def sessions(console: Console, page: Page) -> None:
+    """With a running session ``dev`` whose workspace is kept."""
+    console.go(page, "sessions/dev", "dev")
+    opened(page, "Stop")
+    submit(page, "Stop")
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+    assert call(console, "/v1/sessions/dev")["status"] in ("TERMINATING", "TERMINATED")
+
+
+def workspaces(console: Console, page: Page) -> None:
+    """After ``sessions``."""
+    console.go(page, "workspaces", "Workspaces")
+    console.check(page, "workspaces")
+    row = row_of(page, "dev")
+    expect(row).to_contain_text("Not in use")
+    row.get_by_role("button", name="Delete").click()
+    submit(page, "Delete")
+    assert items(console, "/v1/workspaces") == []
+
+
+def ask(moment: str) -> str:
+    """Ask the test to do something, and return its answer."""
+    print(moment, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def main(url: str, key: str, pictures: Path) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        console = Console(browser, url, key, pictures)
+        page = console.open()
+        try:
+            console.sign_in(page)
+            for act in (
+                secrets,
+                keys,
+                prices,
+                quotas,
+                budgets,
+                users,
+                projects,
+                archives,
+                groups,
+            ):
+                act(console, page)
+
+            console.complaints = [c for c in console.complaints if "401" not in c]
+            agent = ask(f"join {join_tokens(console, page)}")
+            sessions(console, page)
+            workspaces(console, page)
+            agents(console, page, agent)
+            connections(console, page, agent)
+        except Exception:
+            page.screenshot(path=pictures / "failed.png")
+            raise
+
+        browser.close()
+
+    print(json.dumps({"complaints": console.complaints, "axe": console.axe}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,188 @@
+"""Actions of the command line, and where the web console has them.
+
+A test holds this table to the commands that exist. ``Performed``: the functions of the drive scripts
+that perform the action in a real browser and read its result by REST. ``Shown``: a list or a page
+that other drives open. ``Outside``: why it does not belong in a browser. ``Missing``: the console
+lacks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Performed:
+    page: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    page: str
+
+
+@dataclass(frozen=True)
+class Outside:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Missing:
+    note: str = ""
+
+
+DAEMON = Outside("runs on a machine of the installation")
+DATABASE = Outside("works on the database, without a manager")
+TERMINAL = Outside("connects programs of the user's own machine")
+CONTEXT = Outside("settings of the command line itself")
+
+PARITY: dict[str, Performed | Shown | Outside | Missing] = {
+    # Daemons, installation and tools
+    "agent doctor": DAEMON,
+    "agent install-engine": DAEMON,
+    "agent join": DAEMON,
+    "config history": DAEMON,
+    "config rollback": DAEMON,
+    "config set": DAEMON,
+    "config show": DAEMON,
+    "config unset": DAEMON,
+    "demo": DAEMON,
+    "doctor": DAEMON,
+    "manager": DAEMON,
+    "proxy join": DAEMON,
+    "simulate": DAEMON,
+    "up": DAEMON,
+    "upgrade plan": DAEMON,
+    "db backup": DATABASE,
+    "db check": DATABASE,
+    "db downgrade": DATABASE,
+    "db recover": DATABASE,
+    "db restore": DATABASE,
+    "db rotate-secrets-key": DATABASE,
+    "db upgrade": DATABASE,
+    "db verify": DATABASE,
+    "scheduler replay": DATABASE,
+    "scheduler simulate": Outside("compares policies with files of its user"),
+    "contexts add": CONTEXT,
+    "contexts list": CONTEXT,
+    "contexts remove": CONTEXT,
+    "contexts use": CONTEXT,
+    "version": CONTEXT,
+    "bench": TERMINAL,
+    "claude": TERMINAL,
+    "codex": TERMINAL,
+    "cp": Missing("files of a session"),
+    "mcp": TERMINAL,
+    "port-forward": TERMINAL,
+    "ssh": TERMINAL,
+    # Sessions
+    "describe": Shown("sessions/NAME and endpoints/NAME"),
+    "events": Outside("pages follow the events by themselves"),
+    "exec": Performed("sessions/NAME, Terminal", "drive_changes.shell"),
+    "extend": Missing(),
+    "label": Missing(),
+    "logs": Shown("sessions/NAME, Log"),
+    "open": Shown("sessions/NAME, Connect"),
+    "plan": Performed("new-session, Dry run", "drive_console.see_it_wait"),
+    "ps": Shown("sessions"),
+    "reload": Performed("sessions/NAME", "workload_pages.reloads"),
+    "rename": Missing(),
+    "run": Outside("`start` is in the console; `run` follows the output in a terminal"),
+    "sessions list": Shown("sessions"),
+    "start": Missing("the form exists; no test performs it and reads the result"),
+    "stop": Performed("sessions/NAME", "drive_parity.sessions"),
+    "top": Shown("sessions/NAME, Usage, and agents/NAME"),
+    "why": Performed("sessions/NAME", "drive_console.see_it_wait"),
+    "workspaces delete": Performed("workspaces", "drive_parity.workspaces"),
+    "workspaces list": Performed("workspaces", "drive_parity.workspaces"),
+    "secrets delete": Performed("secrets", "drive_parity.secrets"),
+    "secrets list": Performed("secrets", "drive_parity.secrets"),
+    "secrets set": Performed("secrets", "drive_parity.secrets"),
+    "templates delete": Missing(),
+    "templates describe": Missing(),
+    "templates list": Missing(),
+    "templates set": Missing(),
+    "templates versions": Missing(),
+    "pipelines describe": Performed("pipelines/NAME", "workload_pages.pipelines"),
+    "pipelines list": Performed("pipelines", "workload_pages.pipelines"),
+    "pipelines logs": Shown("pipelines/NAME: the failed step and its log"),
+    "pipelines retry": Performed("pipelines/NAME", "workload_pages.pipelines"),
+    "pipelines stop": Performed("pipelines/NAME", "workload_pages.pipelines"),
+    "pipelines submit": Missing(),
+    "apply": Outside("applies files of the user's own machine"),
+    # Models
+    "chat": Performed("endpoints/NAME, Try it", "drive_console.chat"),
+    "endpoints list": Shown("endpoints"),
+    "endpoints set": Performed("endpoints/NAME, Change", "drive_console.roll_out"),
+    "models list": Missing("the catalogue is a file of the command line"),
+    "models show": Missing("the catalogue is a file of the command line"),
+    "rollout canary": Missing(),
+    "rollout history": Performed("endpoints/NAME, Revisions", "drive_console.roll_out"),
+    "rollout promote": Missing("the button exists; no test presses it"),
+    "rollout status": Shown("endpoints/NAME"),
+    "rollout undo": Missing("the button exists; no test presses it"),
+    "scale": Missing("the form exists; no test performs it and reads the result"),
+    "serve": Missing("the form exists; no test performs it and reads the result"),
+    # Nodes
+    "agents cordon": Performed("agents/NAME", "drive_parity.agents"),
+    "agents describe": Performed("agents/NAME", "drive_parity.agents"),
+    "agents drain": Performed("agents/NAME", "drive_parity.agents"),
+    "agents forget": Missing("the button exists; no test presses it"),
+    "agents history": Shown("agents/NAME"),
+    "agents list": Shown("agents"),
+    "agents set": Performed("agents/NAME, Move", "drive_parity.agents"),
+    "agents uncordon": Performed("agents/NAME", "drive_parity.agents"),
+    "groups create": Performed("groups", "drive_parity.groups"),
+    "groups delete": Performed("groups/NAME, Retire", "drive_changes.retire"),
+    "groups describe": Performed("groups/NAME", "drive_parity.groups"),
+    "groups forget": Missing(),
+    "groups list": Performed("groups", "drive_parity.groups"),
+    "groups rename": Performed("groups/NAME, Rename", "drive_changes.rename"),
+    "groups set": Performed("groups/NAME, Edit", "drive_parity.groups"),
+    "join-tokens create": Performed("connections", "drive_parity.join_tokens"),
+    "join-tokens delete": Performed("connections", "drive_parity.connections"),
+    "join-tokens list": Performed("connections", "drive_parity.connections"),
+    "managers list": Performed("connections", "drive_parity.connections"),
+    "peers list": Performed("connections", "drive_parity.connections"),
+    "peers revoke": Performed("connections", "drive_parity.connections"),
+    "peers rotate-ca": Performed("connections", "drive_parity.connections"),
+    "scheduler log": Missing(),
+    # Access and operations
+    "audit": Shown("audit"),
+    "budgets delete": Performed("usage", "drive_parity.budgets"),
+    "budgets list": Performed("usage", "drive_parity.budgets"),
+    "budgets set": Performed("usage", "drive_parity.budgets"),
+    "keys add-ssh": Performed("keys", "drive_console.register_ssh_key"),
+    "keys create": Performed("keys", "drive_parity.keys"),
+    "keys list": Performed("keys", "drive_parity.keys"),
+    "keys list-ssh": Performed("keys", "drive_console.register_ssh_key"),
+    "keys remove-ssh": Performed("keys", "drive_console.register_ssh_key"),
+    "keys revoke": Performed("keys", "drive_parity.keys"),
+    "keys rotate": Performed("keys", "drive_parity.keys"),
+    "keys set": Performed("keys, Edit", "drive_parity.keys"),
+    "limits list": Missing("limits stand at their keys and projects; their current use does not"),
+    "limits set": Performed("keys, Edit, and projects/NAME, Edit", "drive_parity.keys"),
+    "prices list": Performed("prices", "drive_parity.prices"),
+    "prices set": Performed("prices", "drive_parity.prices"),
+    "projects archive": Performed("projects/NAME", "drive_parity.archives"),
+    "projects create": Performed("projects", "drive_parity.projects"),
+    "projects delete": Missing(),
+    "projects list": Performed("projects", "drive_parity.projects"),
+    "projects members delete": Performed("projects/NAME", "drive_parity.projects"),
+    "projects members list": Performed("projects/NAME", "drive_parity.projects"),
+    "projects members set": Performed("projects/NAME", "drive_parity.projects"),
+    "projects restore": Performed("projects/NAME", "drive_parity.archives"),
+    "projects set": Performed("projects/NAME, Edit", "drive_parity.projects"),
+    "quotas delete": Performed("quotas", "drive_parity.quotas"),
+    "quotas list": Performed("quotas", "drive_parity.quotas"),
+    "quotas set": Performed("quotas", "drive_parity.quotas"),
+    "usage": Shown("usage"),
+    "users archive": Performed("users", "drive_parity.archives"),
+    "users create": Performed("users", "drive_parity.users"),
+    "users delete": Missing(),
+    "users list": Performed("users", "drive_parity.users"),
+    "users passwd": Performed("users, Set password", "drive_parity.users"),
+    "users restore": Performed("users", "drive_parity.archives"),
+    "users set": Performed("users, Edit", "drive_parity.users"),
+}
