@@ -28,6 +28,13 @@ def call(console: Console, path: str, *, key: str = "") -> Any:
         return error.code
 
 
+def post(console: Console, path: str, body: object) -> Any:
+    headers = {"Authorization": f"Bearer {console.key}", "Content-Type": "application/json"}
+    request = urllib.request.Request(console.url + path, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.loads(answer.read())
+
+
 def items(console: Console, path: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = call(console, path)["items"]
     return found
@@ -105,6 +112,33 @@ def keys(console: Console, page: Page) -> None:
     row_of(page, "robot").get_by_role("button", name="Revoke").click()
     submit(page, "Revoke")
     assert call(console, "/v1/sessions", key=second) == 401
+
+
+def own_keys(console: Console, page: Page) -> None:
+    """A member manages the own keys, sees no others, and no pages of the platform."""
+    secret = post(console, "/v1/keys", {"name": "mel", "user": "mel", "role": "member"})["secret"]
+    member = Console(console.browser, console.url, secret, console.pictures)
+    own = member.open()
+    member.sign_in(own)
+    menu = own.get_by_role("navigation", name="Pages")
+    expect(menu.get_by_role("link", name="API keys")).to_be_visible()
+    for name in ("Connections", "Users", "Audit"):
+        expect(menu.get_by_role("link", name=name)).to_have_count(0)
+
+    member.go(own, "keys", "API keys")
+    expect(row_of(own, "mel").first).to_be_visible()
+    expect(row_of(own, "admin")).to_have_count(0)
+    dialog = opened(own, "New key")
+    dialog.get_by_label("Name").fill("laptop")
+    dialog.get_by_role("button", name="Create").click()
+    own.get_by_role("dialog").get_by_role("button", name="I have stored it").click()
+    assert call(console, "/v1/keys/laptop")["user"] == "mel"
+
+    row_of(own, "laptop").get_by_role("button", name="Revoke").click()
+    submit(own, "Revoke")
+    assert call(console, "/v1/keys/laptop") == 404
+    assert member.complaints == [], member.complaints
+    own.context.close()
 
 
 def prices(console: Console, page: Page) -> None:
@@ -307,6 +341,7 @@ def main(url: str, key: str, pictures: Path) -> None:
             for act in (
                 secrets,
                 keys,
+                own_keys,
                 prices,
                 quotas,
                 budgets,

@@ -13,12 +13,14 @@ import { JoinTokens } from "./JoinTokens";
 
 /** The managers, what is connected to them, and what may join. */
 export function Connections() {
+  // Without TLS on the links, nothing joins, and there is no certificate authority.
+  const hasPeers = (useQuery(peersQuery).data ?? []).length > 0;
   return (
     <Page title={t("nav.connections")} lead={t("connections.lead")}>
       <Managers />
       <Peers />
       <JoinTokens />
-      <Authority />
+      {hasPeers ? <Authority /> : null}
     </Page>
   );
 }

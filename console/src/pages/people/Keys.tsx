@@ -11,6 +11,7 @@ import {
 } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { usePlatformRole } from "@/api/auth";
 import { api, type Key, type Schemas, unwrap } from "@/api/client";
 import { keysQuery, projectsQuery, usersQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
@@ -137,8 +138,9 @@ function KeyForm({ close }: { close: () => void }) {
   const [secret, setSecret] = useState("");
   const [creates, setCreates] = useState(false);
   const projects = useQuery(projectsQuery);
-  const users = useQuery({ ...usersQuery, retry: false });
-  // A user named like the key is created with it. Who may not list users cannot create any either.
+  // Members may not list users, and cannot create any either.
+  const users = useQuery({ ...usersQuery, enabled: usePlatformRole() !== "" });
+  // A user named like the key is created with it.
   const missing = [
     ...missingOf(projects.data, project.trim()),
     ...(user.trim() === name.trim() ? [] : missingOf(users.data, user.trim())),
