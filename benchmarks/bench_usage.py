@@ -8,7 +8,11 @@ memory.
 
 Manager: starts a durable Postgres and loads it as a fleet does that measures every five seconds.
 Each second, one statement writes a fifth of the fleet, and another the minutes of a sixtieth of all
-kernels. Prints the duration of the statements and the volume of WAL.
+kernels. Prints the duration of the statements and the volume of WAL. Then takes samples for the load
+over time as the leader does every 30 seconds, and prints their duration, WAL and size on disk; for
+300 nodes with 8 GPUs each:
+
+    python benchmarks/bench_usage.py --agents 300 --per-agent 8
 """
 
 from __future__ import annotations
@@ -91,6 +95,7 @@ async def manager_side(agents: int, per_agent: int, seconds: int) -> None:
             async with Store(postgres.dsn, CLOCK) as store:
                 fleet = await _fleet(store, agents, per_agent)
                 await _load(store, fleet, seconds)
+                await _samples(store, len(fleet))
 
 
 async def _fleet(store: Store, agents: int, per_agent: int) -> list[tuple[AgentId, list[KernelId]]]:
@@ -178,6 +183,40 @@ async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], secon
     print(
         f"  top of all        {1000 * top_s:.0f} ms;  compaction with nothing to do {1000 * compact_s:.1f} ms"
     )
+
+
+SAMPLES = 20
+
+
+async def _samples(store: Store, agents: int) -> None:
+    """Samples of the load of all nodes and of as many endpoints, each in the same minute, hour and
+    day as the one before."""
+    await store.database.fetch(
+        "INSERT INTO endpoints (id, name, spec, replicas, created_by, owner)"
+        " SELECT gen_random_uuid(), 'e-' || n, '{}', 1, 'b', 'b' FROM generate_series(1, $1) n",
+        agents,
+    )
+    term = await store.leases.acquire("bench", 3600.0)
+    assert term is not None
+    await store.load_history.record(term)
+    took = []
+    wal = "SELECT pg_current_wal_lsn() - '0/0' AS bytes"
+    before = (await store.database.fetchrow(wal))["bytes"]
+
+    for _ in range(SAMPLES):
+        await store.database.fetch("UPDATE agent_usage SET at = now()")
+        began = time.monotonic()
+        await store.load_history.record(term)
+        took.append(time.monotonic() - began)
+
+    wrote = (await store.database.fetchrow(wal))["bytes"] - before
+    print(f"  load over time    {agents} nodes of 8 devices and {agents} endpoints: {_ms(took)}")
+    print(f"                    WAL {wrote / SAMPLES / 1024:.0f} KiB per sample, one every 30 s")
+    for table in ("agent_load_spans", "endpoint_load_spans"):
+        size = await store.database.fetchrow(
+            f"SELECT avg(pg_column_size(t.*)) AS bytes FROM {table} t"
+        )
+        print(f"                    {table}: {1440 * agents} rows a day of {size['bytes']:.0f} B")
 
 
 def _ms(times: list[float]) -> str:

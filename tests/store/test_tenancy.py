@@ -436,6 +436,7 @@ UNSCOPED = {
     "BudgetStore.doubts": "added to the budgets that the caller sees",
     "UsageStore.of_agent": "of a node",
     "UsageStore.top_agents": "of nodes",
+    "LoadHistoryStore.of_agent": "of a node that the caller may see",
     "OccupancyHistoryStore.of_groups": "of groups that the caller may name",
     "ExplanationService.infeasible": "about the nodes alone",
     "PipelineStore.created_under": "takes the caller's own key",

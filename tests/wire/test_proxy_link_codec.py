@@ -139,6 +139,9 @@ MODEL_LOADS = st.builds(
     idle_s=st.floats(0, 1e9),
     first_token_ms=st.none() | COUNTS,
     replicas=st.lists(REPLICA_LOADS, max_size=3).map(tuple),
+    errors=INTEGERS,
+    tokens_in=INTEGERS,
+    tokens_out=INTEGERS,
 )
 LOADS = st.builds(
     p.LoadReport,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from moorage.common.views.resources import Page
@@ -45,6 +46,17 @@ class SyncResource(Generic[R]):
     def __init__(self, loop: LoopThread, resource: R) -> None:
         self._loop = loop
         self._resource = resource
+
+
+def time_window(
+    since: datetime | None, until: datetime | None, step: str | None
+) -> dict[str, str | None]:
+    """The query for values over time."""
+    return {
+        "from": since.isoformat() if since else None,
+        "to": until.isoformat() if until else None,
+        "step": step,
+    }
 
 
 def blocking(

@@ -15,6 +15,7 @@ from moorage.proxy.core.limits.ledger import Ledger, cells_needed
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.token_meter import Tokens
 from moorage.proxy.core.usage_book import UsageBook
 
 
@@ -91,3 +92,27 @@ def test_load_of_a_model_whose_endpoint_is_gone_ends(held: bool) -> None:
     assert report.models == (ModelLoad("m", idle_s=2.0),)
     assert meter.read(4.0, whole=False) is None, "once"
     assert not limiter.activity.models
+
+
+def test_errors_and_tokens_are_counters() -> None:
+    router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
+    limiter = RequestLimiter(
+        Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0
+    )
+    meter = LoadMeter(router, limiter, "w", "e")
+    router.update_table(RouteTable(1, (ModelRoute("m", 1, ()),), ()))
+
+    def told() -> list[tuple[int, int, int, int]] | None:
+        report = meter.read(2.0, whole=False)
+        if report is None:
+            return None
+        return [(m.requests, m.errors, m.tokens_in, m.tokens_out) for m in report.models]
+
+    limiter.activity.touch("m", 1.0, requests=2)
+    assert told() == [(2, 0, 0, 0)]
+    for code in (200, 404, 429, 499, 500, 503):
+        router.record_request("m", code, 0.1)
+
+    limiter.activity.touch("m", 1.0).add_tokens(Tokens(30, 12))
+    assert told() == [(2, 2, 30, 12)]
+    assert told() is None, "nothing has changed"

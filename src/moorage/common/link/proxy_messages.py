@@ -36,6 +36,10 @@ class ModelLoad:
     replicas: tuple[
         ReplicaLoad, ...
     ] = ()  # replicas with in_flight > 0, including draining ones, or with results
+    # counters like requests: responses with a status of 500 or more; tokens, 0 without metering
+    errors: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

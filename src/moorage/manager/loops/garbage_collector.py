@@ -1,5 +1,5 @@
-"""Garbage collector: repairs inconsistent rows, deletes expired records, and records occupancy over
-time."""
+"""Garbage collector: repairs inconsistent rows, deletes expired records, and records occupancy and
+load over time."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ class GarbageCollector:
         if now - self._sampled_at >= SAMPLE_EVERY_S:
             self._sampled_at = now
             await self._store.occupancy_history.record(self._leader.term)
+            await self._store.load_history.record(self._leader.term)
 
         await self._checks.run_once()
         while await self._store.group_aliases.settle():
@@ -128,6 +129,10 @@ class GarbageCollector:
 
         agents = await self._store.retention.delete_agents()
         while await self._store.occupancy_history.delete_old():
+            if self._clock.monotonic() >= until:
+                break
+
+        while await self._store.load_history.delete_old():
             if self._clock.monotonic() >= until:
                 break
 

@@ -13,6 +13,7 @@ from moorage.manager.store.database.connector import DatabaseConnector
 from moorage.manager.store.database.notifier import Notifier
 from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.unreadable import UnreadableRows
+from moorage.manager.store.endpoints.load_history import LoadHistoryStore
 from moorage.manager.store.endpoints.loads import LoadStore
 from moorage.manager.store.endpoints.replicas import ReplicaStore
 from moorage.manager.store.endpoints.repository import EndpointStore
@@ -125,6 +126,7 @@ class Store:
         self.platform_secrets = PlatformSecrets(db, keyring, clock)
         self.orders = OrderStore(db, keyring, newer, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, self.sessions, clock)
+        self.load_history = LoadHistoryStore(db, self.endpoints)
         self.replicas = ReplicaStore(db, notifier, self.orders, newer)
         self.loads = LoadStore(
             db, notifier, endpoints=self.endpoints, manager=self.managers.own_id, unreadable=newer

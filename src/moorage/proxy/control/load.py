@@ -8,7 +8,7 @@ from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 
 # A difference only in ``idle_s`` is not a change, because that value always grows.
-_Seen = tuple[int, int, int, int | None, tuple[ReplicaLoad, ...]]
+_Seen = tuple[tuple[int, ...], int | None, tuple[ReplicaLoad, ...]]
 
 
 class LoadMeter:
@@ -59,7 +59,7 @@ class LoadMeter:
             route = table.model(name)
             if route is None and name not in held_or_busy(router):
                 del activity.models[name]  # the endpoint is gone
-                busy, waiting, *_ = self._seen.pop(name, (0, 0))
+                (busy, waiting, *_), *_ = self._seen.pop(name, ((0, 0), None, ()))
                 if busy or waiting:
                     # The manager keeps the last report, even for the next endpoint with this name.
                     models.append(
@@ -83,7 +83,10 @@ class LoadMeter:
             if busy or waiting or is_failing or first_token_ms is not None:
                 self._changing.add(name)
 
-            seen = (busy, waiting, of_model.requests, first_token_ms, replicas)
+            errors = router.metrics.errors(name)
+            counts = (busy, waiting, of_model.requests, errors)
+            tokens = (of_model.tokens_in, of_model.tokens_out)
+            seen: _Seen = ((*counts, *tokens), first_token_ms, replicas)
             if whole or self._seen.get(name) != seen:
                 self._seen[name] = seen
                 idle_s = 0.0 if busy or waiting else max(0.0, now - of_model.last)
@@ -96,6 +99,9 @@ class LoadMeter:
                         idle_s=idle_s,
                         first_token_ms=first_token_ms,
                         replicas=replicas,
+                        errors=errors,
+                        tokens_in=of_model.tokens_in,
+                        tokens_out=of_model.tokens_out,
                     )
                 )
 

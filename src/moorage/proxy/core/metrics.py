@@ -174,6 +174,13 @@ class ProxyMetrics:
         series.codes[code] = series.codes.get(code, 0) + 1
         series.duration.observe(duration_s)
 
+    def errors(self, model: str) -> int:
+        """The number of responses for a model with a status of 500 or more."""
+        series = self._hot.models.get(model)
+        if series is None:
+            return 0
+        return sum(count for code, count in series.codes.items() if code >= 500)
+
     def record_first_byte(self, after_s: float, overhead_s: float) -> None:
         self._hot.first_byte.observe(after_s)
         self._hot.overhead.observe(overhead_s)

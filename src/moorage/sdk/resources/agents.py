@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from moorage.common.views.load import AgentLoad, LoadStep
 from moorage.common.views.resource_usage import AgentStats
 from moorage.common.views.resources import (
     AgentEvent,
@@ -11,7 +14,7 @@ from moorage.common.views.resources import (
     ForgottenAgent,
 )
 from moorage.sdk.paged_list import PagedList
-from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed, time_window
 from moorage.sdk.transport import segment
 
 
@@ -34,6 +37,20 @@ class Agents(Resource):
     def history(self, agent_id: str) -> PagedList[AgentEvent]:
         """Administrative history of an agent, newest first. For administrators."""
         return self._list(AgentEvent, f"/v1/agents/{segment(agent_id)}/history", is_paged=False)
+
+    async def load(
+        self,
+        agent_id: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: LoadStep | None = None,
+    ) -> AgentLoad:
+        """Load of the node and its devices over time. By default, covers the last hour, in the
+        shortest suitable steps."""
+        query = time_window(since, until, step)
+        path = f"/v1/agents/{segment(agent_id)}/load"
+        return await self._call(AgentLoad, "GET", path, query=query)
 
     async def cordon(self, agent_id: str, cordon: Cordon | None = None) -> AgentView:
         """Place nothing new on the agent; with ``drain`` also empty it."""
@@ -64,6 +81,7 @@ class SyncAgents(SyncResource[Agents]):
     list = listed(Agents.list)
     get = blocking(Agents.get)
     stats = blocking(Agents.stats)
+    load = blocking(Agents.load)
     top = listed(Agents.top)
     history = listed(Agents.history)
     cordon = blocking(Agents.cordon)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.views.endpoints import EndpointPatch, EndpointView, Scale, ScalingDecision
+from moorage.common.views.load import EndpointLoad, LoadStep
 from moorage.sdk.paged_list import PagedList
-from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed, time_window
 from moorage.sdk.transport import segment
 from moorage.sdk.waiting import first
 
@@ -78,6 +80,19 @@ class Endpoints(Resource):
     async def delete(self, name: str) -> EndpointView:
         return await self._call(EndpointView, "DELETE", f"/v1/endpoints/{segment(name)}")
 
+    async def load(
+        self,
+        name: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: LoadStep | None = None,
+    ) -> EndpointLoad:
+        """Load over time. By default, covers the last hour, in the shortest suitable steps."""
+        query = time_window(since, until, step)
+        path = f"/v1/endpoints/{segment(name)}/load"
+        return await self._call(EndpointLoad, "GET", path, query=query)
+
     async def wait(
         self,
         name: str,
@@ -110,4 +125,5 @@ class SyncEndpoints(SyncResource[Endpoints]):
     scale = blocking(Endpoints.scale)
     scaling_decisions = listed(Endpoints.scaling_decisions)
     delete = blocking(Endpoints.delete)
+    load = blocking(Endpoints.load)
     wait = blocking(Endpoints.wait)

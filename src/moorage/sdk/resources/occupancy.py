@@ -6,7 +6,7 @@ from datetime import datetime
 
 from moorage.common.views.events import AgentOccupancy, OccupancyHistory, Overview, Step
 from moorage.sdk.paged_list import PagedList
-from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed, time_window
 
 
 class Occupancy(Resource):
@@ -36,12 +36,7 @@ class Occupancy(Resource):
     ) -> OccupancyHistory:
         """By default, covers the last day and all resource groups, in the shortest suitable
         steps."""
-        query = {
-            "resource_group": resource_group,
-            "from": since.isoformat() if since else None,
-            "to": until.isoformat() if until else None,
-            "step": step,
-        }
+        query = {"resource_group": resource_group, **time_window(since, until, step)}
         return await self._call(OccupancyHistory, "GET", "/v1/occupancy/history", query=query)
 
 

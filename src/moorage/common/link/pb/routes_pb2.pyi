@@ -257,7 +257,7 @@ class ReplicaLoad(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., in_flight: _Optional[int] = ..., failing_s: _Optional[float] = ..., answers: _Optional[bool] = ...) -> None: ...
 
 class ModelLoad(_message.Message):
-    __slots__ = ("model", "in_flight", "waiting", "requests", "idle_s", "first_token_ms", "replicas")
+    __slots__ = ("model", "in_flight", "waiting", "requests", "idle_s", "first_token_ms", "replicas", "errors", "tokens_in", "tokens_out")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
@@ -265,6 +265,9 @@ class ModelLoad(_message.Message):
     IDLE_S_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_IN_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_OUT_FIELD_NUMBER: _ClassVar[int]
     model: str
     in_flight: int
     waiting: int
@@ -272,7 +275,10 @@ class ModelLoad(_message.Message):
     idle_s: float
     first_token_ms: int
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaLoad]
-    def __init__(self, model: _Optional[str] = ..., in_flight: _Optional[int] = ..., waiting: _Optional[int] = ..., requests: _Optional[int] = ..., idle_s: _Optional[float] = ..., first_token_ms: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaLoad, _Mapping]]] = ...) -> None: ...
+    errors: int
+    tokens_in: int
+    tokens_out: int
+    def __init__(self, model: _Optional[str] = ..., in_flight: _Optional[int] = ..., waiting: _Optional[int] = ..., requests: _Optional[int] = ..., idle_s: _Optional[float] = ..., first_token_ms: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaLoad, _Mapping]]] = ..., errors: _Optional[int] = ..., tokens_in: _Optional[int] = ..., tokens_out: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
     __slots__ = ("proxy_id", "incarnation", "routes_generation", "models", "whole", "apps", "tells_apps")

@@ -57,10 +57,15 @@ async def list_agents(call: Call[None, AgentQuery]) -> Page[AgentView]:
 
 @route("GET", "/v1/agents/{id}", "Get an agent", returns=AgentView, access="viewer")
 async def get_agent(call: Call[None, NoQuery]) -> AgentView:
+    return _shown(call, await visible_agent(call))
+
+
+async def visible_agent(call: Call[Any, Any]) -> AgentView:
+    """The agent in the path. Raises ``NotFound``, also if the caller may not see its group."""
     view = await call.deps.store.agents.get(call.path("id"))
     if not _sees(call, view.resource_group) or view.resource_group in await closed_groups(call):
         raise NotFound(f"no agent {view.id!r}", next_step="`moorage agents` lists them")
-    return _shown(call, view)
+    return view
 
 
 def _sees(call: Call[Any, Any], group: str) -> bool:

@@ -133,6 +133,10 @@ class LoadStore:
                 json.dumps([replica.session_id for replica in m.replicas if replica.answers])
                 for _, m in loads
             ],
+            *(
+                [min(getattr(m, counter), 1 << 60) for _, m in loads]
+                for counter in ("errors", "tokens_in", "tokens_out")
+            ),
         )
         self._notifier.notify_endpoints(
             {EndpointId(row["id"]) for row in rows if row["id"] is not None}
