@@ -65,4 +65,11 @@ MUTATIONS = (
         "errors=0,",
         ("tests/unit/proxy/test_load_meter.py",),
     ),
+    Mutation(
+        "a simulated device that is held is idle",
+        "simulator/fleet/usage.py",
+        "held[grant.device_id] += grant.amount",
+        "held[grant.device_id] += 0",
+        ("tests/wire/test_fleet_simulation.py", "-k", "usage"),
+    ),
 )

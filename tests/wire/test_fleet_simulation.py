@@ -330,3 +330,36 @@ async def test_wrong_token_is_logged_once_for_all_agents(tmp_path: Path) -> None
         _, err = await ended
         assert process.returncode == 0, err.decode()
         assert err.decode().count("rejects this link token") == 1
+
+
+async def test_nodes_report_the_usage_of_their_devices(manager: Manager, client: Client) -> None:
+    """A device that a session holds is busy, and warmer than one that is free."""
+    async with fleet(manager.link_address, 15, gpus=2) as simulation:
+        await until(lambda: simulation.statistics.connected == 15)
+        spec = SessionSpec(
+            name="busy",
+            command=["x"],
+            env={"SIM_RUN_S": "forever"},
+            resources={"cpu": 1, "cuda.device": 1},
+        )
+        await client.sessions.create(spec)
+        await wait_until_running(client, "busy")
+        [kernel] = (await client.sessions.get("busy")).kernels
+        assert kernel.agent_id is not None
+        [held] = [grant.device_id for grant in kernel.devices if grant.device_id]
+        async with asyncio.timeout(40):
+            while True:
+                found = await client.agents.stats(kernel.agent_id)
+                devices = {device.device_id: device for device in found.devices}
+                if devices[held].gpu:
+                    break
+                await asyncio.sleep(0.1)
+
+    [free] = [device for name, device in devices.items() if name != held]
+    busy = devices[held]
+    assert found.cpu is not None
+    assert 200 < found.cpu < 600, "of one processor"
+    assert busy.gpu is not None
+    assert (450 <= busy.gpu <= 950, free.gpu) == (True, 0)
+    for name in ("memory", "temperature", "power"):
+        assert getattr(busy, name) > getattr(free, name) > 0, name

@@ -33,9 +33,11 @@ from moorage.common.model.errors import NotFound
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
+from moorage.common.model.resource_usage import UsageReport
 from moorage.common.model.status import ObservedState
 from moorage.simulator.fleet.profile import KernelProfile, Rng
 from moorage.simulator.fleet.statistics import FleetStatistics
+from moorage.simulator.fleet.usage import usage_of
 
 CREATING = ObservedState.CREATING
 RUNNING = ObservedState.RUNNING
@@ -188,6 +190,11 @@ class SimulatedAgent:
         # An omitted kernel would be treated as GONE.
         orphan = kernel_id in self._orphans
         return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN) if orphan else None
+
+    def usage(self) -> UsageReport:
+        running = [k.spec for k in self._kernels.values() if k.observation.state is RUNNING]
+        at = self._context.clock.now().timestamp()
+        return usage_of(self.info, self.incarnation, running, at)
 
     async def open_log(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Open a kernel's log. Raises ``NotFound`` if the agent does not have the kernel, or no

@@ -35,6 +35,8 @@ from moorage.simulator.fleet.profile import KernelProfile, Range
 from moorage.simulator.fleet.statistics import FleetStatistics
 
 _SHUTDOWN_NOTICE_S = 5.0
+# Each agent sends its usage once in this period; the agents take turns.
+USAGE_EVERY_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,10 @@ class FleetSimulation:
             for number in range(self.config.agents)
         ]
         stack.push_async_callback(self._close)
-        tasks = [spawn("simulate.ramp", self._ramp())]
+        tasks = [
+            spawn("simulate.ramp", self._ramp()),
+            spawn("simulate.usage", self._send_usage()),
+        ]
         for name, every_s, inject in (
             ("disconnect", self.faults.disconnect_every_s, self._disconnect),
             ("death", self.faults.die_every_s, self._die),
@@ -183,6 +188,12 @@ class FleetSimulation:
                 await asyncio.sleep(wait_s)
             agent.connect()
 
+    async def _send_usage(self) -> None:
+        while True:
+            for agent in self._agents:
+                agent.send_usage()
+                await asyncio.sleep(USAGE_EVERY_S / len(self._agents))
+
     # Fault injection.
 
     async def _inject_repeatedly(
@@ -226,6 +237,7 @@ class _LinkedAgent:
         self._link: LinkClient | None = None
         self._task: SupervisedTask | None = None
         self._interruption: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[bool] | None = None
         self._connected = False
 
     @property
@@ -239,6 +251,13 @@ class _LinkedAgent:
             "simulate.link", self._link.run, key=self.simulated.info.agent_id
         )
 
+    def send_usage(self) -> None:
+        """Send the usage of the node, unless the last one has not been sent yet."""
+        link = self._link
+        is_sending = self._sending is not None and not self._sending.done()
+        if link is not None and link.wants_usage and not is_sending:
+            self._sending = spawn("simulate.usage", link.send_usage(self.simulated.usage))
+
     def interrupt(self, down_s: float, fault: Callable[[], None] = lambda: None) -> None:
         """Cut the connection now, apply ``fault``, and connect again after ``down_s`` seconds."""
         name = f"simulate.interrupt.{self.simulated.info.agent_id}"
@@ -246,7 +265,7 @@ class _LinkedAgent:
 
     async def close(self) -> None:
         """Stop the kernels, and report that if connected."""
-        await cancel_and_wait(self._interruption)
+        await cancel_and_wait(self._interruption, self._sending)
         self.simulated.drain()
         if self._link is not None:
             await self._link.send_shutdown_notice(_SHUTDOWN_NOTICE_S)
