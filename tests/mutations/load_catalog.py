@@ -72,4 +72,11 @@ MUTATIONS = (
         "held[grant.device_id] += 0",
         ("tests/wire/test_fleet_simulation.py", "-k", "usage"),
     ),
+    Mutation(
+        "describe shows load of an hour ago as current",
+        "cli/load_lines.py",
+        "if load.at[at] < load.until.timestamp() - CURRENT_S:",
+        "if False:",
+        ("tests/unit/cli/test_cli_load.py",),
+    ),
 )

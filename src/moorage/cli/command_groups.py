@@ -9,7 +9,7 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
         *("serve", "scale", "rollout", "endpoints", "models"),
         *("chat", "claude", "codex", "bench"),
     ),
-    "Inspect": ("ps", "describe", "logs", "why", "top", "events", "usage", "sessions"),
+    "Inspect": ("ps", "describe", "logs", "why", "top", "load", "events", "usage", "sessions"),
     "Use sessions and files": (
         *("exec", "ssh", "cp", "open", "port-forward"),
         *("rename", "label", "secrets", "workspaces"),

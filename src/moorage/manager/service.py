@@ -469,6 +469,7 @@ class Manager:
             clock=self._clock,
             cors=Cors(self._settings.cors_origins),
             models=self.models,
+            currency=self._settings.currency,
             tracer=self._tracer,
             degraded=store.unreadable.problems,
             on_plain_key=partial(self._plain_senders.note, "keys"),

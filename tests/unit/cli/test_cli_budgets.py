@@ -152,3 +152,18 @@ def test_what_charges_nobody_is_warned_about(manager: FakeManager, moorage: Run)
     listed = moorage("prices").stderr
     assert gpu in listed
     assert cpu in listed
+
+
+def test_amounts_of_money_have_the_currency(manager: FakeManager, moorage: Run) -> None:
+    assert moorage("prices", "set", "gpu", "2.5").exit_code == 0
+    assert moorage("prices").stdout.splitlines()[0].split()[-1] == "PRICE"
+    [price] = manager.store.budgets.price_views
+    answer = {"items": [price.model_dump(mode="json")], "warnings": [], "currency": "EUR"}
+    manager.can("GET", "/v1/prices", 200, json.dumps(answer))
+    assert moorage("prices").stdout.splitlines()[0].split()[-2:] == ["PRICE", "(EUR)"]
+    assert moorage("budgets", "set", "user", "ann", "gpu", "--hard", "9").exit_code == 0
+    made = moorage("budgets", "set", "user", "ann", "money", "--hard", "5").stdout
+    assert "5.00 EUR" in made
+    gpu, money = moorage("budgets").stdout.splitlines()[1:]
+    assert ("9.00 h" in gpu, "0.00 EUR" in money) == (True, True)
+    assert "EUR" not in gpu

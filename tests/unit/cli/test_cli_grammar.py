@@ -21,7 +21,7 @@ from moorage.cli.help_pages import is_global
 ROOT_VERBS = {
     "mcp",
     "apply", "audit", "bench", "chat", "claude", "codex", "cp", "demo", "describe", "doctor", 
-    "events", "exec", "extend", "label", "logs",
+    "events", "exec", "extend", "label", "load", "logs",
     "open", "plan",
     "port-forward", "ps", "reload",
     "rename", "run", "scale", "serve", "simulate", "ssh", "start", "stop", "top", "up",
@@ -56,7 +56,7 @@ NOUNS = {
 NOUN_VERBS = {
     "add", "archive", "remove", "restore", "use",
     "add-ssh", "list-ssh", "remove-ssh",
-    "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "logs", "members",
+    "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "load", "logs", "members",
     "passwd", "rename", "retry", "revoke", "rotate", "rotate-ca", "set", "show", "stop", "submit", "uncordon",
     "versions",
 }  # fmt: skip

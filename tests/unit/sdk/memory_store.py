@@ -10,6 +10,7 @@ from memory_access_tokens import MemoryAccessTokens
 from memory_keys import ADMIN_KEY as ADMIN_KEY
 from memory_keys import MEMBER_KEY as MEMBER_KEY
 from memory_keys import MemoryKeys
+from memory_load import MemoryLoadHistory
 from memory_pages import page
 from memory_secrets import MemorySecrets
 from memory_sessions import MemoryEndpoints, MemorySessions
@@ -267,6 +268,7 @@ class MemoryStore:
         self.session_records = self.sessions
         self.endpoints = MemoryEndpoints(self.sessions, clock)
         self.usage = MemoryUsage(self.sessions)
+        self.load_history = MemoryLoadHistory()
         self.usage_records = MemoryUsageRecords()
         self.limit_shares = MemoryLimits()
         self.budgets = MemoryBudgets()

@@ -62,6 +62,11 @@ COMMANDS = {
         "Request limits per key, project and model.",
         "moorage.cli.commands.limits",
     ),
+    "load": (
+        "Show the load of an endpoint over time: requests, errors, tokens, first token, queue, "
+        "replicas.",
+        "moorage.cli.commands.load",
+    ),
     "logs": (
         "Print the log of a session, or of the newest replica of an endpoint.",
         "moorage.cli.commands.logs",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -11,6 +11,8 @@ from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
 from moorage.cli.completion import agent_ids, group_names
 from moorage.cli.context import Cli, Output, command
+from moorage.cli.load_lines import NODE_COLUMNS, agent_rows, climate, current_devices
+from moorage.cli.load_options import From, StepName, To, read_period
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
 from moorage.common.model.status import AgentStatus
@@ -18,6 +20,7 @@ from moorage.common.model.status import AgentStatus
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from moorage.common.views.load import LoadStep
     from moorage.common.views.resource_usage import AgentStats, DeviceStats
     from moorage.common.views.resources import AgentView
     from moorage.sdk import Client
@@ -174,6 +177,37 @@ def history(cli: Cli, agent_id: AgentId) -> None:
         output.print_table(cli.out, ("AT", "EVENT", "BY", "DETAIL"), rows)
 
 
+@command(agents, "load")
+def show_load(
+    cli: Cli,
+    agent_id: AgentId,
+    begin: From = "1h",
+    end: To = None,
+    step: StepName = None,
+) -> None:
+    """Show the load of an agent's node over time: CPU, memory, and its GPUs as a whole.
+
+    Times are in UTC. A time without a sample has no line. JSON has the values of each GPU.
+
+    \b
+    Examples:
+      moorage agents load node-7
+      moorage agents load node-7 --from 7d -o json
+    """
+    since, until = read_period(cli.clock.now(), begin, end)
+    found = cli.run(
+        lambda client: client.agents.load(
+            agent_id, since=since, until=until, step=cast("LoadStep | None", step)
+        )
+    )
+    if cli.json:
+        cli.print_json({"load": found})
+    elif not found.at:
+        cli.note("no samples were taken in this period")
+    else:
+        output.print_table(cli.out, NODE_COLUMNS, agent_rows(found))
+
+
 @command(agents)
 def forget(
     cli: Cli,
@@ -250,9 +284,9 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
         ),
     ]
     if stats.cpu is not None and stats.memory is not None:
-        facts.append(
-            ("uses", f"cpu {stats.cpu / 1000:.2f}, mem {format_amount('mem', stats.memory)}")
-        )
+        devices = current_devices(stats)
+        uses = f"cpu {stats.cpu / 1000:.2f}, mem {format_amount('mem', stats.memory)}"
+        facts.append(("uses", f"{uses}, {devices}" if devices else uses))
 
     output.print_facts(out, facts)
     if view.unknown_kernels:
@@ -270,13 +304,16 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
 
     output.print_heading(out, "offers")
     device_stats = {d.device_id: d for d in stats.devices}
-    columns = ["SLOT", "DEVICE", "MODEL", "ALLOCATED", "BUSY", "MEMORY", "HEALTH"]
+    has_climate = any(any(climate(device)) for device in stats.devices)
+    columns = ["SLOT", "DEVICE", "MODEL", "ALLOCATED", "BUSY", "MEMORY"]
+    columns += ["TEMP", "POWER", "HEALTH"] if has_climate else ["HEALTH"]
     has_topology = any(o.numa is not None or o.nvlink_domain or o.parent for o in view.offers)
     rows = []
     for o in view.offers:
         row = [o.slot, o.device_id, o.model, _allocated(o.slot, o.device_id, o.used, o.capacity)]
         row += [
             *_device_usage(device_stats.get(o.device_id), o.memory_bytes),
+            *(climate(device_stats.get(o.device_id)) if has_climate else ()),
             "" if o.healthy else f"unhealthy: {o.unhealthy_reason}".rstrip(": "),
         ]
         if has_topology:

@@ -12,6 +12,7 @@ from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
 from moorage.cli.completion import group_names, scoped_names
 from moorage.cli.context import Cli, command
+from moorage.cli.money import currency_of
 from moorage.cli.output import printable
 from moorage.common.model.budget_units import format_budget_amount, parse_budget_amount
 from moorage.common.model.errors import InvalidInput
@@ -45,7 +46,13 @@ PeriodName = Annotated[str, typer.Option("--period", help="day, week, month or y
 @list_command(budgets)
 def list_budgets(cli: Cli) -> None:
     """List budgets with their usage and reset date."""
-    _print(cli, cli.run(lambda client: client.budgets.list()))
+
+    async def work(client: Client) -> tuple[list[BudgetView], str]:
+        found = await client.budgets.list()
+        return list(found), await currency_of(client, [view.unit for view in found])
+
+    found, currency = cli.run(work)
+    _print(cli, found, currency)
 
 
 @command(budgets, "set")
@@ -86,11 +93,13 @@ def set_budget(
         soft=None if soft is None else parse_budget_amount(unit, soft),
         policy="stop" if stop else "continue",
     )
-    _print(
-        cli,
-        [cli.run(lambda client: client.budgets.set(key[0], name, key[1], key[2], spec=spec))],
-        single=True,
-    )
+
+    async def work(client: Client) -> tuple[BudgetView, str]:
+        set_now = await client.budgets.set(key[0], name, key[1], key[2], spec=spec)
+        return set_now, await currency_of(client, [unit])
+
+    view, currency = cli.run(work)
+    _print(cli, [view], currency, single=True)
 
 
 @command(budgets, "delete")
@@ -110,11 +119,12 @@ def delete_budget(
 def list_prices(cli: Cli) -> None:
     """List all prices, including past and future ones."""
 
-    async def work(client: Client) -> tuple[list[PriceView], Sequence[str]]:
-        return await client.prices.list(), await client.prices.warnings()
+    async def work(client: Client) -> tuple[list[PriceView], Sequence[str], str]:
+        prices = client.prices
+        return await prices.list(), await prices.warnings(), await prices.currency()
 
-    found, warnings = cli.run(work)
-    _print_prices(cli, found)
+    found, warnings, currency = cli.run(work)
+    _print_prices(cli, found, currency)
     _warn(cli, warnings)
 
 
@@ -165,8 +175,12 @@ def set_price(
         resource_group=group,
         since=None if since is None else times.future(since, cli.clock.now(), "--since"),
     )
-    view = cli.run(lambda client: client.prices.set(spec))
-    _print_prices(cli, [view], single=True)
+
+    async def work(client: Client) -> tuple[PriceView, str]:
+        return await client.prices.set(spec), await client.prices.currency()
+
+    view, currency = cli.run(work)
+    _print_prices(cli, [view], currency, single=True)
     _warn(cli, view.warnings)
 
 
@@ -192,7 +206,7 @@ def _key(scope: str, unit: str, period: str) -> tuple[Any, Any, Any]:
     return scope, unit, period
 
 
-def _print(cli: Cli, found: list[BudgetView], *, single: bool = False) -> None:
+def _print(cli: Cli, found: list[BudgetView], currency: str, *, single: bool = False) -> None:
     if cli.json:
         cli.print_json(found[0] if single else {"budgets": found})
     elif not found:
@@ -204,9 +218,9 @@ def _print(cli: Cli, found: list[BudgetView], *, single: bool = False) -> None:
                 view.name,
                 view.unit,
                 view.period,
-                format_budget_amount(view.unit, view.used),
-                "-" if view.soft is None else format_budget_amount(view.unit, view.soft),
-                "-" if view.hard is None else format_budget_amount(view.unit, view.hard),
+                format_budget_amount(view.unit, view.used, currency),
+                "-" if view.soft is None else format_budget_amount(view.unit, view.soft, currency),
+                "-" if view.hard is None else format_budget_amount(view.unit, view.hard, currency),
                 "-" if view.hard is None else view.policy,
                 {"ok": "ok", "soft": "above soft", "hard": "exhausted"}[view.level],
                 f"{view.resets_at:%Y-%m-%dT%H:%MZ}",
@@ -232,7 +246,7 @@ def _print(cli: Cli, found: list[BudgetView], *, single: bool = False) -> None:
         _warn(cli, [f"{named}{text}" for text in view.warnings])
 
 
-def _print_prices(cli: Cli, found: list[PriceView], *, single: bool = False) -> None:
+def _print_prices(cli: Cli, found: list[PriceView], currency: str, *, single: bool = False) -> None:
     if cli.json:
         cli.print_json(found[0] if single else {"prices": found})
     elif not found:
@@ -248,4 +262,5 @@ def _print_prices(cli: Cli, found: list[PriceView], *, single: bool = False) -> 
             )
             for view in found
         ]
-        output.print_table(cli.out, ("UNIT", "DEVICE", "GROUP", "SINCE", "PRICE"), rows)
+        price = f"PRICE ({currency})" if currency else "PRICE"
+        output.print_table(cli.out, ("UNIT", "DEVICE", "GROUP", "SINCE", price), rows)

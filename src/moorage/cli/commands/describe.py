@@ -16,6 +16,7 @@ from moorage.cli.commands.rollout import rollout_facts
 from moorage.cli.commands.top import usage_line
 from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, Output, command
+from moorage.cli.load_lines import current_load
 from moorage.cli.lookup import find
 from moorage.cli.output import (
     current_kernel,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
     from moorage.common.model.spec import EndpointSpec, Workload
     from moorage.common.views.idle import IdleView
+    from moorage.common.views.load import EndpointLoad
     from moorage.common.views.resource_usage import SessionStats
     from moorage.sdk import Client
 
@@ -84,15 +86,16 @@ def describe(
             refs = [found.id]
 
         idle = await _idle(client, found)
-        histories, stats, decisions = await asyncio.gather(
+        histories, stats, decisions, load = await asyncio.gather(
             asyncio.gather(*(client.sessions.history(ref) for ref in refs)),
             asyncio.gather(*(client.sessions.stats(ref) for ref in refs)),
             _decisions(client, found),
+            _load(client, found),
         )
         by_ref = dict(zip(refs, histories, strict=True)), dict(zip(refs, stats, strict=True))
-        return found, *by_ref, decisions, idle
+        return found, *by_ref, decisions, idle, load
 
-    found, histories, stats, decisions, idle = cli.run(work)
+    found, histories, stats, decisions, idle, load = cli.run(work)
     if cli.output is Output.NAME:
         print(found.name)
     elif isinstance(found, EndpointView):
@@ -103,7 +106,7 @@ def describe(
                 "stats": stats,
                 "decisions": decisions,
             }
-            cli.print_json(shown)
+            cli.print_json(shown | ({"load": load} if load is not None else {}))
         else:
             print_endpoint(
                 cli.out,
@@ -112,6 +115,7 @@ def describe(
                 stats=stats,
                 now=cli.clock.now(),
                 decisions=decisions,
+                load=load,
             )
     elif cli.json:
         shown = {"session": found, "history": histories[found.id], "stats": stats[found.id]}
@@ -137,6 +141,20 @@ async def _idle(client: Client, found: Any) -> IdleView | None:
 
     try:
         return await client.sessions.idle(found.id)
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
+async def _load(client: Client, found: Any) -> EndpointLoad | None:
+    """The load of an endpoint in the last hour; None if the manager is from an earlier
+    release."""
+    if not isinstance(found, EndpointView):
+        return None
+
+    try:
+        return await client.endpoints.load(found.name)
     except ApiError as error:
         if error.status == 404:
             return None
@@ -328,11 +346,13 @@ def print_endpoint(
     *,
     now: datetime,
     decisions: Sequence[ScalingDecision] = (),
+    load: EndpointLoad | None = None,
 ) -> None:
     failures = f"{view.failures} in a row" if view.failures else ""
     facts = [
         ("endpoint", view.name),
         ("status", f"{view.status} ({view.ready} of {view.replicas} replicas ready)"),
+        ("load", current_load(load)),
         ("id", view.id),
         ("created", f"{format_age(now, view.created_at)} ago"),
         ("project", view.project),

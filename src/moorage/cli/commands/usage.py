@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast, get_args
 
 import typer
 
@@ -10,6 +10,7 @@ from moorage.cli import output, times
 from moorage.cli.app import app
 from moorage.cli.completion import endpoint_names, key_names, project_names, user_names
 from moorage.cli.context import Cli, command
+from moorage.cli.money import currency_of
 from moorage.common.model.budget_units import format_budget_amount
 from moorage.common.model.errors import InvalidInput
 
@@ -115,10 +116,10 @@ def usage(
     since = None if begin is None else times.past(begin, now, "--from")
     until = None if end is None else times.past(end, now, "--to")
 
-    async def work(client: Client) -> list[ModelUsage]:
-        for budget in await client.budgets.list():
-            if budget.level != "ok":
-                cli.note(_warning(budget))
+    async def work(client: Client) -> tuple[list[ModelUsage], str]:
+        reached = [budget for budget in await client.budgets.list() if budget.level != "ok"]
+        for budget in reached:
+            cli.note(_warning(budget, await currency_of(client, [budget.unit])))
 
         found = await client.usage.list(
             since=since,
@@ -134,17 +135,19 @@ def usage(
         if len(found) > limit:
             cli.note(f"only the first {limit} lines are shown; --limit shows more")
 
-        return found[:limit]
+        units = ["money"] if any(view.cost for view in found) else []
+        return found[:limit], await currency_of(client, units)
 
-    _show(cli, cli.run(work), split, bucket, csv=csv)
+    found, currency = cli.run(work)
+    _show(cli, found, Shown(split, bucket, currency), csv=csv)
 
 
-def _warning(budget: BudgetView) -> str:
+def _warning(budget: BudgetView, currency: str) -> str:
     used = budget.used
     limit = budget.hard if budget.level == "hard" else budget.soft
     amounts = (
-        f"{format_budget_amount(budget.unit, used)} of "
-        f"{format_budget_amount(budget.unit, limit or 0)}"
+        f"{format_budget_amount(budget.unit, used, currency)} of "
+        f"{format_budget_amount(budget.unit, limit or 0, currency)}"
     )
 
     return (
@@ -154,9 +157,16 @@ def _warning(budget: BudgetView) -> str:
     )
 
 
-def _show(
-    cli: Cli, found: list[ModelUsage], split: list[Dimension], bucket: str, *, csv: bool
-) -> None:
+class Shown(NamedTuple):
+    """How usage is split, and the currency of costs."""
+
+    split: list[Dimension]
+    bucket: str
+    currency: str
+
+
+def _show(cli: Cli, found: list[ModelUsage], shown: Shown, *, csv: bool) -> None:
+    split, bucket, currency = shown
     if cli.json:
         cli.print_json({"usage": found})
     elif csv:
@@ -180,7 +190,7 @@ def _show(
         ]
         rows = [_row(view, split, bucket) for view in found]
         if any(view.cost for view in found):
-            amounts.append("COST")
+            amounts.append(f"COST ({currency})" if currency else "COST")
             rows = [
                 [*row, f"{view.cost / 1_000_000:.2f}"]
                 for row, view in zip(rows, found, strict=True)

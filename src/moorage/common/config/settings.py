@@ -229,6 +229,9 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     openai_url: str = ""
     """Base URL of the OpenAI-compatible API for clients, such as https://models.example.com/v1. The
     console shows it, and sends its chats there. Empty means unknown; `moorage up` uses its own."""
+    currency: Annotated[str, Field(pattern="^([A-Z]{3})?$")] = ""
+    """Currency of prices, costs and budgets of money, as an ISO 4217 code such as EUR. It is only
+    shown; a change converts nothing. Empty means plain numbers."""
     suspect_after_s: Annotated[float, Field(gt=0)] = 40
     """Silence after which an agent is SUSPECT and receives no new work. It is at least three of the
     agent's report intervals."""

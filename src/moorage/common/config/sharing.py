@@ -108,6 +108,7 @@ LOCAL = {
     "manager.agent_addresses": _TRUST,
     "manager.proxy_addresses": _TRUST,
     "manager.openai_url": _TRUST,
+    "manager.currency": _RECORDS,
     "manager.unknown_kernels": _RECORDS,
     "manager.usage_kept_days": _RECORDS,
     "manager.audit_kept_days": _RECORDS,

@@ -43,8 +43,9 @@ def parse_budget_amount(unit: str, text: str) -> int:
     return int(amount)
 
 
-def format_budget_amount(unit: str, amount: int) -> str:
+def format_budget_amount(unit: str, amount: int, currency: str = "") -> str:
+    """``currency``: written behind money, such as EUR."""
     scale, name = _SCALES.get(unit, (1, ""))
     if scale == 1:
         return str(amount)
-    return f"{Decimal(amount) / scale:.2f} {name}".rstrip()
+    return f"{Decimal(amount) / scale:.2f} {currency if unit == 'money' else name}".rstrip()

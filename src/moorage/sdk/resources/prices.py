@@ -14,6 +14,10 @@ class _Warned(View):
     warnings: Sequence[str] = ()  # an earlier manager has none
 
 
+class _Paid(View):
+    currency: str = ""  # an earlier manager has none
+
+
 class Prices(Resource):
     """Prices of the units that budgets count."""
 
@@ -23,6 +27,10 @@ class Prices(Resource):
     async def warnings(self) -> Sequence[str]:
         """What the agents offer that has no price, although its unit has prices."""
         return (await self._call(_Warned, "GET", "/v1/prices")).warnings
+
+    async def currency(self) -> str:
+        """ISO 4217 code of the currency of all amounts of money; "" if none is set."""
+        return (await self._call(_Paid, "GET", "/v1/prices")).currency
 
     async def set(self, spec: views.PriceSpec) -> views.PriceView:
         """For administrators."""
@@ -34,4 +42,5 @@ class SyncPrices(SyncResource[Prices]):
 
     list = listed(Prices.list)
     warnings = blocking(Prices.warnings)
+    currency = blocking(Prices.currency)
     set = blocking(Prices.set)

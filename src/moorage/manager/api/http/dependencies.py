@@ -133,6 +133,7 @@ class ApiServices:
     text for every caller; ``tenant_metrics``: for callers that see all projects. ``cors``: which
     pages of other origins may use the API. ``tracer``: None while tracing is off. ``validating``:
     the lock held while a large body is validated.
+    ``currency``: that of all amounts of money, "" if none is set.
     ``on_plain_key`` receives the name of a key that arrived over loopback without TLS."""
 
     store: Store
@@ -157,4 +158,5 @@ class ApiServices:
     degraded: Callable[[], dict[str, str]] = dict
     tenant_metrics: Callable[[], Awaitable[bytes]] = no_metrics
     validating: asyncio.Lock = field(default_factory=asyncio.Lock)
+    currency: str = ""
     on_plain_key: Callable[[str], None] = lambda name: None

@@ -21,6 +21,9 @@ class PriceList(Items[views.PriceView]):
     warnings: list[str] = Field(
         [], description="What the agents offer that has no price, although its unit has prices."
     )
+    currency: str = Field(
+        "", description="`manager.currency`, an ISO 4217 code. Empty means that none is set."
+    )
 
 
 _BUDGET = "/v1/budgets/{scope}/{period}/{unit}/{name:.+}"
@@ -104,7 +107,12 @@ async def delete_budget(call: Call[None, NoQuery]) -> views.BudgetView:
 async def list_prices(call: Call[None, NoQuery]) -> PriceList:
     found = await call.deps.store.budgets.prices()
     gaps = charge_warnings.of_prices(await call.deps.store.budgets.price_gaps())
-    return PriceList(items=found.items, unreadable=found.unreadable, warnings=gaps)
+    return PriceList(
+        items=found.items,
+        unreadable=found.unreadable,
+        warnings=gaps,
+        currency=call.deps.currency,
+    )
 
 
 @route(
