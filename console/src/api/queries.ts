@@ -1,4 +1,4 @@
-import { type QueryClient, queryOptions } from "@tanstack/react-query";
+import { keepPreviousData, type QueryClient, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "./client";
 import { isLive, serverNow } from "./connection";
 import type { SessionType, Status } from "./statuses";
@@ -90,6 +90,35 @@ export const occupancyHistoryQuery = (range: HistoryRange, group?: string) =>
     },
     staleTime: 30_000,
     refetchInterval: 60_000,
+  });
+
+const LOAD_RANGES_S = { "1h": 3600, "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400 };
+export type LoadRange = keyof typeof LOAD_RANGES_S;
+export const loadRanges = Object.keys(LOAD_RANGES_S) as LoadRange[];
+const loadFrom = (range: LoadRange) => new Date(serverNow() - LOAD_RANGES_S[range] * 1000).toISOString();
+// Samples are taken twice a minute.
+const LOAD_OPTIONS = { staleTime: 15_000, refetchInterval: 30_000, placeholderData: keepPreviousData };
+
+/** The load of an endpoint over time, until now on the manager's clock. */
+export const endpointLoadQuery = (name: string, range: LoadRange) =>
+  queryOptions({
+    queryKey: ["load", "endpoint", name, range],
+    queryFn: () => {
+      const params = { path: { name }, query: { from: loadFrom(range) } };
+      return unwrap(api.GET("/v1/endpoints/{name}/load", { params }));
+    },
+    ...LOAD_OPTIONS,
+  });
+
+/** The load of a node and its devices over time. */
+export const agentLoadQuery = (id: string, range: LoadRange) =>
+  queryOptions({
+    queryKey: ["load", "agent", id, range],
+    queryFn: () => {
+      const params = { path: { id }, query: { from: loadFrom(range) } };
+      return unwrap(api.GET("/v1/agents/{id}/load", { params }));
+    },
+    ...LOAD_OPTIONS,
   });
 
 export interface SessionFilter {
@@ -284,6 +313,13 @@ export const quotasQuery = queryOptions({
 export const budgetsQuery = queryOptions({
   queryKey: ["budgets"],
   queryFn: async () => (await unwrap(api.GET("/v1/budgets"))).items,
+});
+
+/** The currency of prices, costs and budgets, an ISO 4217 code; "" if none is set. It changes only with the settings. */
+export const currencyQuery = queryOptions({
+  queryKey: ["currency"],
+  queryFn: async () => (await unwrap(api.GET("/v1/prices"))).currency ?? "",
+  staleTime: Number.POSITIVE_INFINITY,
 });
 
 const USAGE = { "1d": 1, "7d": 7, "30d": 30, "1y": 365 };

@@ -1,27 +1,20 @@
-import { SegmentedControl } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import type { Schemas } from "@/api/client";
 import { type HistoryRange, historyRanges, occupancyHistoryQuery } from "@/api/queries";
-import { compareSlots, number, slotName } from "@/parts/format";
+import { compareSlots, slotName } from "@/parts/format";
 import { Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { t } from "@/texts";
-import { type Line, LineChart } from "./LineChart";
+import { Chart } from "./Chart";
+import { RangeControl } from "./Range";
+import { type Column, onOneAxis } from "./series";
+import { units } from "./units";
 
 type Found = Schemas["OccupancyHistory"];
 type GroupHistory = Schemas["GroupHistory"];
-interface Column {
-  name: string;
-  at: number[];
-  values: number[];
-}
 
 const STEPS_S = { minute: 60, hour: 3600, day: 86_400 };
-// As many lines as there are distinguishable colours.
-const LINES = 8;
-const percent = (value: number) => `${number(value, 0)} %`;
-const count = (value: number) => number(value);
 
 /** What was in use and what waited over time, by slot for one group, or by group for all. */
 export default function History({ group }: { group?: string }) {
@@ -30,16 +23,7 @@ export default function History({ group }: { group?: string }) {
   return (
     <Section
       title={t("history.title")}
-      actions={
-        <SegmentedControl
-          size="xs"
-          transitionDuration={0}
-          aria-label={t("history.range")}
-          data={historyRanges.map((value) => ({ value, label: t(`history.${value}`) }))}
-          value={range}
-          onChange={(value) => setRange(value as HistoryRange)}
-        />
-      }
+      actions={<RangeControl ranges={historyRanges} value={range} onChange={setRange} />}
     >
       <Loaded query={history} height={220}>
         {(found) => <Charts history={found} group={group} />}
@@ -53,7 +37,7 @@ function Charts({ history, group }: { history: Found; group: string | undefined 
     const one = group === undefined ? undefined : history.groups.find(({ name }) => name === group);
     const columns = one ? ofGroup(one) : ofGroups(history.groups);
     const step = STEPS_S[history.step];
-    return [chart(columns.used, step), chart(columns.waiting, step)] as const;
+    return [onOneAxis(columns.used, step), onOneAxis(columns.waiting, step)] as const;
   }, [history, group]);
   const span = useMemo(
     () => [Date.parse(history.since) / 1000, Date.parse(history.until) / 1000] as const,
@@ -65,24 +49,8 @@ function Charts({ history, group }: { history: Found; group: string | undefined 
   const waitingTitle = t(group === undefined ? "history.waiting" : "history.sessions");
   return (
     <div className="columns">
-      <div>
-        <h3 className="part-title">{t("history.used")}</h3>
-        <LineChart
-          label={summary(t("history.used"), used.lines, percent)}
-          {...used}
-          span={span}
-          format={percent}
-        />
-      </div>
-      <div>
-        <h3 className="part-title">{waitingTitle}</h3>
-        <LineChart
-          label={summary(waitingTitle, waiting.lines, count)}
-          {...waiting}
-          span={span}
-          format={count}
-        />
-      </div>
+      <Chart title={t("history.used")} {...used} span={span} unit={units.percent} />
+      <Chart title={waitingTitle} {...waiting} span={span} unit={units.plain} />
     </div>
   );
 }
@@ -125,25 +93,4 @@ function ofGroups(groups: GroupHistory[]): { used: Column[]; waiting: Column[] }
     }),
     waiting: groups.map(({ name, queue }) => ({ name, at: queue.at ?? [], values: queue.pending ?? [] })),
   };
-}
-
-/** One time axis for all columns. The lines have gaps where nothing was recorded. */
-function chart(columns: Column[], stepS: number): { times: number[]; lines: Line[] } {
-  const shown = columns.slice(0, LINES);
-  const known = [...new Set(shown.flatMap((column) => column.at))].sort((a, b) => a - b);
-  const gaps = known.filter((time, index) => index > 0 && time - (known[index - 1] ?? time) > 1.5 * stepS);
-  const times = [...known, ...gaps.map((time) => time - stepS / 2)].sort((a, b) => a - b);
-  return {
-    times,
-    lines: shown.map(({ name, at, values }, colour) => {
-      const byTime = new Map(at.map((time, index) => [time, values[index] ?? null]));
-      return { name, colour, values: times.map((time) => byTime.get(time) ?? null) };
-    }),
-  };
-}
-
-/** The chart's text for screen readers: the newest values. */
-function summary(title: string, lines: Line[], format: (value: number) => string): string {
-  const last = lines.map(({ name, values }) => `${name} ${format(values.at(-1) ?? 0)}`);
-  return t("history.summary", { title, values: last.join(", ") });
 }

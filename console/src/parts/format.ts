@@ -16,6 +16,20 @@ export function number(value: number, digits = 1): string {
   return new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format(value);
 }
 
+/** An amount in the currency of the installation (ISO 4217); without one, a number. Small amounts have more digits. */
+export function money(value: number, currency: string, digits?: number): string {
+  const shown = digits ?? (value !== 0 && Math.abs(value) < 0.1 ? 4 : 2);
+  if (currency === "") {
+    return number(value, shown);
+  }
+  return new Intl.NumberFormat("en", {
+    style: "currency",
+    currency,
+    minimumFractionDigits: shown,
+    maximumFractionDigits: shown,
+  }).format(value);
+}
+
 /** An amount of a slot in base units, as people write it: 1.5, 4 GiB. */
 export function amount(slot: string, value: number): string {
   if (slot === "mem") {

@@ -1,7 +1,7 @@
 import { Button, Checkbox, NumberInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { type Agent, api, type Schemas, unwrap } from "@/api/client";
 import { agentHistoryQuery, agentQuery, agentStatsQuery, occupancyQuery } from "@/api/queries";
 import { Confirm, Opener, useAction } from "@/parts/actions";
@@ -15,6 +15,8 @@ import { offered } from "@/parts/Usage";
 import { t } from "@/texts";
 import { stateOf } from "./Agents";
 import { MoveAgent } from "./MoveAgent";
+
+const AgentLoad = lazy(() => import("./AgentLoad"));
 
 type Device = Agent["offers"][number];
 type Stats = Schemas["AgentStats"];
@@ -40,6 +42,9 @@ export function AgentPage() {
           <Section title={t("agent.devices")}>
             <Devices agent={found} stats={stats.data} />
           </Section>
+          <Suspense fallback={<div className="chart-space" />}>
+            <AgentLoad agent={found} />
+          </Suspense>
           <Section title={t("agent.holders")}>
             <Loaded query={occupancy}>{(rows) => <Holders slots={rows[0]?.slots ?? []} />}</Loaded>
           </Section>

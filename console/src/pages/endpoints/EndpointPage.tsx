@@ -16,6 +16,7 @@ import { t } from "@/texts";
 import { Call } from "./Call";
 import { ChangeEndpoint } from "./ChangeEndpoint";
 
+const EndpointLoad = lazy(() => import("./EndpointLoad"));
 const Chat = lazy(() => import("./Chat"));
 
 type Replica = Schemas["ReplicaView"];
@@ -45,6 +46,9 @@ export function EndpointPage() {
           <Section title={t("endpoint.state")}>
             <EndpointFacts endpoint={endpoint} />
           </Section>
+          <Suspense fallback={<div className="chart-space" />}>
+            <EndpointLoad name={endpoint.name} />
+          </Suspense>
           <Section title={t("endpoints.replicas")}>
             <Replicas replicas={endpoint.sessions ?? []} />
           </Section>

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { usePlatformRole } from "@/api/auth";
 import { api, type Budget, unwrap } from "@/api/client";
-import { budgetsQuery, keysQuery, projectsQuery, usersQuery } from "@/api/queries";
+import { budgetsQuery, currencyQuery, keysQuery, projectsQuery, usersQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
@@ -105,11 +105,15 @@ export function Budgets() {
 
 /** How much of it is used, as a bar with figures. */
 function Used({ budget: { unit, used, soft, hard } }: { budget: Budget }) {
+  const { data: currency = "" } = useQuery(currencyQuery);
   const limit = hard ?? soft ?? 0;
   const share = limit > 0 ? Math.min(100, (100 * used) / limit) : 100;
-  const figures = t("usage.of", { used: budgetText(unit, used), capacity: budgetText(unit, limit) });
+  const figures = t("usage.of", {
+    used: budgetText(unit, used, currency),
+    capacity: budgetText(unit, limit, currency),
+  });
   const warned =
-    soft !== null && hard !== null ? t("budgets.softAt", { amount: budgetText(unit, soft) }) : "";
+    soft !== null && hard !== null ? t("budgets.softAt", { amount: budgetText(unit, soft, currency) }) : "";
   return (
     <div>
       <div className="bar" role="img" aria-label={figures}>

@@ -1,9 +1,10 @@
-import { SegmentedControl, Select } from "@mantine/core";
+import { Select } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useMemo, useState } from "react";
 import type { ModelUsage } from "@/api/client";
 import { serverNow } from "@/api/connection";
 import {
+  currencyQuery,
   type UsageDimension,
   type UsageRange,
   usageBucket,
@@ -13,17 +14,19 @@ import {
   usageQuery,
   usageRanges,
 } from "@/api/queries";
+import { RangeControl } from "@/charts/Range";
 import { DataTable } from "@/parts/DataTable";
 import { visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
 import { Command, Empty, Loaded } from "@/parts/States";
 import { t } from "@/texts";
 import { Budgets } from "./Budgets";
-import { amountText, fine, MEASURES, type Measure, scaled } from "./units";
+import { amountText, MEASURES, type Measure, measureUnit, scaled } from "./units";
 
-const LineChart = lazy(() => import("@/charts/LineChart").then((found) => ({ default: found.LineChart })));
+const Chart = lazy(() => import("@/charts/Chart").then((found) => ({ default: found.Chart })));
 
-// As many lines as there are distinguishable colours.
+const BUCKET_S = { hour: 3600, day: 86_400, month: 28 * 86_400 };
+// As many parts of a bar as there are distinguishable colours.
 const LINES = 8;
 
 /** Usage by user and time, and the budgets for it. */
@@ -36,16 +39,7 @@ export function Usage() {
     <Page title={t("nav.usage")} lead={t("ledger.lead")}>
       <Section
         title={t("ledger.title")}
-        actions={
-          <SegmentedControl
-            size="xs"
-            transitionDuration={0}
-            aria-label={t("history.range")}
-            data={usageRanges.map((value) => ({ value, label: t(`history.${value}`) }))}
-            value={range}
-            onChange={(value) => setRange(value as UsageRange)}
-          />
-        }
+        actions={<RangeControl ranges={usageRanges} value={range} onChange={setRange} />}
       >
         <div className="filters">
           <Select
@@ -93,7 +87,7 @@ function nameOf(by: UsageDimension, row: ModelUsage): string {
   return name ? visible(name) : t("ledger.other");
 }
 
-/** One line per row if there are few rows, otherwise one for the total. */
+/** One part of a bar per row if there are few rows, otherwise one for the total. */
 function OverTime({
   by,
   range,
@@ -109,12 +103,12 @@ function OverTime({
   const parts = useQuery(usageOverTimeQuery(split ? by : undefined, range));
   return (
     <Loaded query={parts} height={200}>
-      {(found) => <Chart rows={found} by={split ? by : undefined} range={range} measure={measure} />}
+      {(found) => <Bars rows={found} by={split ? by : undefined} range={range} measure={measure} />}
     </Loaded>
   );
 }
 
-function Chart({
+function Bars({
   rows,
   by,
   range,
@@ -125,6 +119,8 @@ function Chart({
   range: UsageRange;
   measure: Measure;
 }) {
+  const { data: currency = "" } = useQuery(currencyQuery);
+  const unit = useMemo(() => measureUnit(measure, currency), [measure, currency]);
   const bucket = t(`ledger.per_${usageBucket(range)}`);
   const { times, lines } = useMemo(() => {
     const byName = new Map<string, Map<number, number>>();
@@ -135,27 +131,25 @@ function Chart({
       byName.set(name, line.set(at, (line.get(at) ?? 0) + scaled(measure, row[measure] ?? 0)));
     }
     const times = everyStep(range, serverNow());
-    const lines = [...byName].map(([name, line], colour) => ({
+    const lines = [...byName].map(([name, line]) => ({
       name,
-      colour,
       values: times.map((time) => line.get(time) ?? 0),
     }));
     return { times, lines };
   }, [rows, by, range, measure]);
   const title = t("ledger.chart", { measure: t(`ledger.${measure}`), bucket });
-  const last = lines.map(({ name, values }) => `${name} ${fine(values.at(-1) ?? 0)}`).join(", ");
   return (
-    <>
-      <h3 className="part-title">{title}</h3>
-      <Suspense fallback={<div className="chart-space" />}>
-        <LineChart
-          label={t("history.summary", { title, values: last })}
-          times={times}
-          lines={lines}
-          format={fine}
-        />
-      </Suspense>
-    </>
+    <Suspense fallback={<div className="chart-space" />}>
+      <Chart
+        title={title}
+        times={times}
+        lines={lines}
+        stepS={BUCKET_S[usageBucket(range)]}
+        unit={unit}
+        kind="bars"
+        zone="UTC"
+      />
+    </Suspense>
   );
 }
 
@@ -184,6 +178,7 @@ function everyStep(range: UsageRange, now: number): number[] {
 
 /** All amounts of each row. The selected measure orders the rows and is drawn as a bar. */
 function Totals({ by, measure, rows }: { by: UsageDimension; measure: Measure; rows: ModelUsage[] }) {
+  const { data: currency = "" } = useQuery(currencyQuery);
   const ordered = [...rows].sort((a, b) => (b[measure] ?? 0) - (a[measure] ?? 0));
   const most = Math.max(1, ordered[0]?.[measure] ?? 1);
   return (
@@ -207,7 +202,7 @@ function Totals({ by, measure, rows }: { by: UsageDimension; measure: Measure; r
           header: t(`ledger.${one}`),
           right: true,
           wide: one !== measure,
-          cell: (row: ModelUsage) => amountText(one, row[one] ?? 0),
+          cell: (row: ModelUsage) => amountText(one, row[one] ?? 0, currency),
         })),
       ]}
     />

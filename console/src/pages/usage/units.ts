@@ -1,5 +1,6 @@
 import type { Schemas } from "@/api/client";
-import { number } from "@/parts/format";
+import { inCurrency, type Unit, units } from "@/charts/units";
+import { money, number } from "@/parts/format";
 
 export type BudgetUnit = Schemas["BudgetView"]["unit"];
 
@@ -36,7 +37,12 @@ const SCALES: Record<Measure, number> = {
 
 /** Hours, GiB hours or money, as people write them. */
 export const scaled = (measure: Measure, value: number) => value / SCALES[measure];
-export const amountText = (measure: Measure, value: number) => fine(scaled(measure, value));
+export const amountText = (measure: Measure, value: number, currency: string) =>
+  measure === "cost" ? money(scaled(measure, value), currency) : fine(scaled(measure, value));
+
+/** How a chart writes the amounts of a measure. */
+export const measureUnit = (measure: Measure, currency: string): Unit =>
+  measure === "cost" && currency !== "" ? inCurrency(currency) : units.plain;
 
 /** The ledger amount for one budget unit. */
 const UNITS: Record<BudgetUnit, number> = {
@@ -54,4 +60,5 @@ export const BUDGET_UNITS = Object.keys(UNITS) as BudgetUnit[];
 
 export const toLedger = (unit: BudgetUnit, value: number) => Math.round(value * UNITS[unit]);
 export const fromLedger = (unit: BudgetUnit, value: number) => value / UNITS[unit];
-export const budgetText = (unit: BudgetUnit, value: number) => fine(fromLedger(unit, value));
+export const budgetText = (unit: BudgetUnit, value: number, currency: string) =>
+  unit === "money" ? money(fromLedger(unit, value), currency) : fine(fromLedger(unit, value));
