@@ -11,7 +11,7 @@ import { dateTime, visible } from "@/parts/format";
 import { Page } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { t } from "@/texts";
-import { fine } from "./units";
+import { priceText } from "./units";
 
 type Unit = Schemas["PriceSpec"]["unit"];
 const UNITS: Unit[] = [
@@ -42,7 +42,7 @@ export function Prices() {
       }
     >
       <Loaded query={prices}>
-        {({ items, warnings }) => (
+        {({ items, warnings, currency }) => (
           <>
             {warnings?.map((warning) => (
               <div className="banner" role="status" key={warning}>
@@ -70,7 +70,7 @@ export function Prices() {
                   key: "price",
                   header: t("prices.price"),
                   right: true,
-                  cell: (price) => fine(price.price / MILLIONTHS),
+                  cell: (price) => priceText(price.price / MILLIONTHS, currency ?? ""),
                 },
                 { key: "since", header: t("prices.since"), cell: (price) => dateTime(price.since) },
                 {

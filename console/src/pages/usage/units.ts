@@ -40,6 +40,10 @@ export const scaled = (measure: Measure, value: number) => value / SCALES[measur
 export const amountText = (measure: Measure, value: number, currency: string) =>
   measure === "cost" ? money(scaled(measure, value), currency) : fine(scaled(measure, value));
 
+/** A price, with more decimals than a cost if it is less than one. */
+export const priceText = (value: number, currency: string) =>
+  currency === "" ? fine(value) : money(value, currency, Math.abs(value) < 1 ? 4 : 2);
+
 /** How a chart writes the amounts of a measure. */
 export const measureUnit = (measure: Measure, currency: string): Unit =>
   measure === "cost" && currency !== "" ? inCurrency(currency) : units.plain;
