@@ -24,7 +24,7 @@ _PLAIN = {
     "console",
     "tracer",
 }
-_PLAIN |= {"store", "validating", "max_body_bytes", "version", "on_plain_key"}
+_PLAIN |= {"store", "validating", "max_body_bytes", "version", "currency", "on_plain_key"}
 
 
 def called_by_the_api() -> set[tuple[str, str]]:
