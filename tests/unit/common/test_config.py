@@ -405,3 +405,10 @@ def test_origins_are_kept_as_browsers_send_them(given: str, kept: str) -> None:
 def test_what_no_browser_sends_as_an_origin_is_refused(given: str) -> None:
     with pytest.raises(ValidationError, match="is not an origin"):
         ProxySettings(cors_origins=(given,))
+
+
+@pytest.mark.parametrize("given", ["euro", "EU", "eur", "EUR "])
+def test_a_currency_is_a_code_of_iso_4217(given: str) -> None:
+    assert (ManagerSettings().currency, ManagerSettings(currency="EUR").currency) == ("", "EUR")
+    with pytest.raises(ValidationError, match="currency"):
+        ManagerSettings(currency=given)
