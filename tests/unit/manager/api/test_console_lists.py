@@ -13,8 +13,8 @@ from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.routes import ROUTES
 
 CONSOLE = Path(__file__).parents[4] / "console/src"
-# These depend on the manager's version, or on a session that is shown.
-NOT_STORED = {"/v1/runtimes"}
+# These depend on the manager's version, or on the nodes: `silent` names those that did not answer.
+NOT_STORED = {"/v1/runtimes", "/v1/workspaces"}
 
 
 def lists() -> dict[str, dict[str, Any]]:
