@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Page:
-    """``before``: commands that set up what the page assumes. ``absent``: how a line begins that
-    cannot run here, and why it cannot, or which test runs it. ``block:`` before a block's first
-    line means the whole block.
+    """``before``: commands that set up what the page assumes. ``files``: what its reader has: a page
+    without them is typed in an empty directory. ``absent``: how a line begins that cannot run here,
+    and why it cannot, or which test runs it. ``block:`` before a block's first line means the whole
+    block.
     """
 
     before: str = ""
+    files: tuple[str, ...] = ()
     absent: dict[str, str] = field(default_factory=dict)
 
 
@@ -37,6 +39,7 @@ RUN_ELSEWHERE = {
 VISION = "moorage projects create vision || true"  # another page may have created it
 PAGES = {
     "README.md": Page(
+        files=("Qwen3-0.6B-Q8_0.gguf", "train.py"),
         absent={
             "make demo": INSTALLED,
             "make test": "the target that runs this test",
@@ -55,6 +58,7 @@ PAGES = {
         before="moorage keys create ann --project vision --create-missing; moorage keys create ci"
     ),
     "docs/models.md": Page(
+        files=("token.txt",),
         absent={
             "moorage serve Qwen/Qwen3-8B": VLLM,
             "moorage serve meta-llama": VLLM,
@@ -74,6 +78,7 @@ PAGES = {
         },
     ),
     "docs/clients.md": Page(
+        files=("model.gguf",),
         absent={
             "block:pip install langchain-openai": PACKAGES,
             "block:pip install llama-index": PACKAGES,
@@ -103,6 +108,7 @@ PAGES = {
     ),
     "docs/slurm.md": Page(),
     "docs/scheduling.md": Page(
+        files=("docs/images",),
         before=f"moorage run --gpus 1 -- true; {VISION}",
         absent={"moorage scheduler replay --from 09:00": "decisions of working hours"},
     ),
@@ -119,6 +125,7 @@ PAGES = {
         absent={"moorage run --label team=vision": "a program of the reader"},
     ),
     "docs/serving.md": Page(
+        files=("tiny.gguf", "small.gguf", "token.txt"),
         before="""
 moorage serve ./tiny.gguf --name tiny
 moorage serve ./tiny.gguf --name qwen
