@@ -28,6 +28,7 @@ MACHINES = "several machines: tests/cluster"
 KUBERNETES = "Kubernetes: tests/deploy checks the manifests"
 SSH = "OpenSSH: tests/ssh"
 PACKAGES = "packages of other projects, which no test installs"
+GENERATORS = "packages of other projects: tests/generated types the lines that generate"
 AGENTS = "Claude Code and Codex of npm: tests/coding"
 
 RUN_ELSEWHERE = {
@@ -107,6 +108,12 @@ PAGES = {
         },
     ),
     "docs/slurm.md": Page(),
+    "docs/sdk.md": Page(
+        absent={
+            "block:npm install openapi-fetch": GENERATORS,
+            "block:pip install openapi-python-client": GENERATORS,
+        },
+    ),
     "docs/scheduling.md": Page(
         files=("docs/images",),
         before=f"moorage run --gpus 1 -- true; {VISION}",
