@@ -115,7 +115,8 @@ def settings() -> Iterator[str]:
 
         for name, field in kind.model_fields.items():
             setting = f"{section}.{name}"
-            default = cell(repr(field.get_default(call_default_factory=True)))
+            value = field.get_default(call_default_factory=True)
+            default = cell(repr(str(value) if isinstance(value, Path) else value))
             meaning = described(setting, texts.get(name, ""))
             yield f"| `{setting}` | `{default}` | {'–' if why_local(setting) else 'yes'} | {meaning} |"
 

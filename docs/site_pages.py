@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import reference
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 # What is shown, and what documents link to.
@@ -40,6 +41,19 @@ def copy_sources(pages: Path) -> None:
 
     for page in pages.rglob("*.md"):
         page.write_text(with_links_of_the_site(page))
+
+
+def add_search_words(pages: Path) -> None:
+    """Give each page front matter for the search: its weight, and further words that find it."""
+    search = yaml.safe_load((ROOT / "docs" / "search.yml").read_text())
+    for page in pages.rglob("*.md"):
+        name = str(page.relative_to(pages))
+        weight = next(
+            number for start, number in search["weights"].items() if name.startswith(start)
+        )
+        how = {"boost": weight} if weight else {"exclude": True}
+        matter = {"search": how, "tags": search["words"].get(name, [])}
+        page.write_text(f"---\n{json.dumps(matter)}\n---\n{page.read_text()}")
 
 
 def with_links_of_the_site(page: Path) -> str:
@@ -99,7 +113,9 @@ def main(build: Path) -> None:
     copy_sources(pages)
     link_reference(pages / "docs" / "reference.md")
     reference.write(pages / "reference")
-    (build / "mkdocs.yml").write_text(configuration(pages))
+    navigation = configuration(pages)
+    add_search_words(pages)
+    (build / "mkdocs.yml").write_text(navigation)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from moorage.common.views.keys import KeySpec
 from tests.e2e.harness import Platform, until
 
 from .prepare import missing
+from .simulated_day import live_a_day
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = Path(os.environ.get("MOORAGE_BROWSER_VENV", ROOT / ".venv-browser")) / "bin"
@@ -47,6 +48,8 @@ async def furnish(platform: Platform) -> None:
             return len(await client.agents.list()) == 3
 
         await until("the agents are there", connected)
+        # Pictures for the documents show a whole day; two hours test the same.
+        await live_a_day(platform, 24 if os.environ.get("MOORAGE_KEEP_PICTURES") else 2)
         await client.keys.create(KeySpec(name="spare"))
         endpoint = EndpointSpec(
             name="tiny",

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Page:
-    """``before``: commands that set up what the page assumes. ``absent``: how a line begins that
-    cannot run here, and why it cannot, or which test runs it. ``block:`` before a block's first
-    line means the whole block.
+    """``before``: commands that set up what the page assumes. ``files``: what its reader has: a page
+    without them is typed in an empty directory. ``absent``: how a line begins that cannot run here,
+    and why it cannot, or which test runs it. ``block:`` before a block's first line means the whole
+    block.
     """
 
     before: str = ""
+    files: tuple[str, ...] = ()
     absent: dict[str, str] = field(default_factory=dict)
 
 
@@ -26,6 +28,7 @@ MACHINES = "several machines: tests/cluster"
 KUBERNETES = "Kubernetes: tests/deploy checks the manifests"
 SSH = "OpenSSH: tests/ssh"
 PACKAGES = "packages of other projects, which no test installs"
+GENERATORS = "packages of other projects: tests/generated types the lines that generate"
 AGENTS = "Claude Code and Codex of npm: tests/coding"
 
 RUN_ELSEWHERE = {
@@ -37,6 +40,7 @@ RUN_ELSEWHERE = {
 VISION = "moorage projects create vision || true"  # another page may have created it
 PAGES = {
     "README.md": Page(
+        files=("Qwen3-0.6B-Q8_0.gguf", "train.py"),
         absent={
             "make demo": INSTALLED,
             "make test": "the target that runs this test",
@@ -55,6 +59,7 @@ PAGES = {
         before="moorage keys create ann --project vision --create-missing; moorage keys create ci"
     ),
     "docs/models.md": Page(
+        files=("token.txt",),
         absent={
             "moorage serve Qwen/Qwen3-8B": VLLM,
             "moorage serve meta-llama": VLLM,
@@ -74,6 +79,7 @@ PAGES = {
         },
     ),
     "docs/clients.md": Page(
+        files=("model.gguf",),
         absent={
             "block:pip install langchain-openai": PACKAGES,
             "block:pip install llama-index": PACKAGES,
@@ -102,7 +108,14 @@ PAGES = {
         },
     ),
     "docs/slurm.md": Page(),
+    "docs/sdk.md": Page(
+        absent={
+            "block:npm install openapi-fetch": GENERATORS,
+            "block:pip install openapi-python-client": GENERATORS,
+        },
+    ),
     "docs/scheduling.md": Page(
+        files=("docs/images",),
         before=f"moorage run --gpus 1 -- true; {VISION}",
         absent={"moorage scheduler replay --from 09:00": "decisions of working hours"},
     ),
@@ -119,6 +132,7 @@ PAGES = {
         absent={"moorage run --label team=vision": "a program of the reader"},
     ),
     "docs/serving.md": Page(
+        files=("tiny.gguf", "small.gguf", "token.txt"),
         before="""
 moorage serve ./tiny.gguf --name tiny
 moorage serve ./tiny.gguf --name qwen

@@ -29,13 +29,12 @@ SHELL_BLOCKS = {
     if (name := str(page.relative_to(ROOT))) not in RUN_ELSEWHERE
     and (found := [block for block in blocks(page) if block.language in SHELLS])
 }
-MODELS = ("model.gguf", "tiny.gguf", "small.gguf", "Qwen3-0.6B-Q8_0.gguf", "models/tiny-v2.gguf")
 
 
 @pytest.fixture(scope="module")
 def reader(reachable_dir: Path, tiny_model: Path) -> Iterator[tuple[Platform, Path]]:
-    """A platform whose node accepts GPU sessions on its CPUs, and the directory in which the
-    commands are typed."""
+    """A platform whose node accepts GPU sessions on its CPUs, and the home of the user who types
+    the commands."""
     home = Path(tempfile.mkdtemp(prefix="up-", dir=reachable_dir))
     home.chmod(0o711)
     running = Platform(home)
@@ -46,13 +45,8 @@ def reader(reachable_dir: Path, tiny_model: Path) -> Iterator[tuple[Platform, Pa
     }
     running.start("up")
     folder = Path(tempfile.mkdtemp(prefix="reader-", dir=reachable_dir))
-    for name in MODELS:
-        (folder / name).parent.mkdir(exist_ok=True)
-        shutil.copy(tiny_model, folder / name)
-    for name in ("train.py", "token.txt", "bootstrap.sh"):
-        (folder / name).write_text("print('trains')\n")
-
-    (folder / "docs/images").mkdir(parents=True)
+    (folder / "models").mkdir()
+    shutil.copy(tiny_model, folder / "models/tiny-v2.gguf")
     (folder / "backups").mkdir()
     (folder / ".ssh").mkdir()
     key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / ".ssh/id_ed25519")]
@@ -119,8 +113,9 @@ def runs_here(name: str) -> bool:
 @pytest.mark.parametrize("name", [*filter(runs_here, SHELL_BLOCKS)])
 @pytest.mark.timeout(240)
 async def test_the_blocks_of_a_page_run(reader: tuple[Platform, Path], name: str) -> None:
-    platform, folder = reader
+    platform, home = reader
     page = PAGES[name]
+    folder = working_directory(home, name)
     texts = [script_of(block, page) for block in SHELL_BLOCKS[name]]
 
     # The first page also waits for a new database.
@@ -130,7 +125,7 @@ async def test_the_blocks_of_a_page_run(reader: tuple[Platform, Path], name: str
     failed = []
     try:
         for block, text in [(None, page.before), *zip(SHELL_BLOCKS[name], texts, strict=True)]:
-            done = await asyncio.to_thread(type_into_shell, platform, folder, text)
+            done = await asyncio.to_thread(type_into_shell, platform, home, folder, text)
             where = f"{name}:{block.line}" if block else f"{name}, before"
             failed += [f"{where}\n{done.stdout[-3000:]}"] if done.returncode else []
     finally:
@@ -141,18 +136,35 @@ async def test_the_blocks_of_a_page_run(reader: tuple[Platform, Path], name: str
     assert not failed, "\n".join(failed)
 
 
+def working_directory(home: Path, name: str) -> Path:
+    """The directory in which a page is typed, with the files that its reader has."""
+    folder = home / name.replace("/", "-")
+    folder.mkdir()
+    for file in PAGES[name].files:
+        target = folder / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.suffix == ".gguf":
+            shutil.copy(home / "models/tiny-v2.gguf", target)
+        elif target.suffix:
+            target.write_text("print('trains')\n")
+        else:
+            target.mkdir()
+
+    return folder
+
+
 def type_into_shell(
-    platform: Platform, folder: Path, text: str
+    platform: Platform, home: Path, folder: Path, text: str
 ) -> subprocess.CompletedProcess[str]:
     """Run commands on a terminal, because ``exec -it`` needs one. A shell that they open ends at
     once."""
     for example, here in {
         "http://127.0.0.1:8800": platform.openai_url.removesuffix("/v1"),
         "http://127.0.0.1:8700": platform.url,
-        " /models/": f" {folder}/models/",
-        "=/models/": f"={folder}/models/",
-        '"/models/': f'"{folder}/models/',
-        "/backups/": f"{folder}/backups/",
+        " /models/": f" {home}/models/",
+        "=/models/": f"={home}/models/",
+        '"/models/': f'"{home}/models/',
+        "/backups/": f"{home}/backups/",
         "$(date +%F)": "2030-01-31",
         # It asks, and discards anything typed before.
         "secrets set openai\n": "secrets set openai < token.txt\n",
@@ -164,8 +176,8 @@ def type_into_shell(
         text = text.replace(example, here)
 
     env = platform.env | {
-        "HOME": str(folder),
-        "PATH": f"{folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "PATH": f"{home}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     script = folder / "block.sh"
     script.write_text(f"set -ex\n{text}\n")

@@ -496,4 +496,11 @@ MUTATIONS = (
         "reason = session.reason",
         REASONS,
     ),
+    Mutation(
+        "the demo's model replaces a file of the same name",
+        "demo/command.py",
+        "    if file.exists():",
+        "    if False:",
+        ("tests/unit/demo",),
+    ),
 )

@@ -435,4 +435,18 @@ MUTATIONS = (
         "await self._made",
         DESCRIPTION,
     ),
+    Mutation(
+        "bodies of generated clients have the defaults of the manager",
+        "manager/api/http/openapi.py",
+        'default = field.pop("default", None)',
+        'default = field.get("default")',
+        ("tests/unit/manager/api/test_api_openapi.py",),
+    ),
+    Mutation(
+        "examples of answers are composed after the defaults are gone",
+        "manager/api/http/openapi.py",
+        "Examples(deepcopy(definitions), _objects())",
+        "Examples(definitions, _objects())",
+        ("tests/unit/manager/api/test_api_openapi.py",),
+    ),
 )

@@ -19,7 +19,7 @@ async def test_limits_of_keys_projects_and_groups_are_enforced(store: Store) -> 
 
         async def create(key: str, **fields: Any) -> int:
             body = {"command": ["x"], **fields}
-            for path in ("/v1/sessions?dry_run=true", "/v1/sessions"):
+            for path in ("/v1/sessions/plan", "/v1/sessions"):
                 status, _ = await api.call(key, "POST", path, body)
             model = {"name": f"m{len(statuses)}", "probe": {}, "replicas": 0}
             status_of_endpoint, _ = await api.call(key, "POST", "/v1/endpoints", body | model)

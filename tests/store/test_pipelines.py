@@ -342,7 +342,7 @@ async def test_nothing_is_created_for_a_pipeline_that_is_refused(store: Store) -
             status, text = await api.call(caller, "POST", "/v1/pipelines", request)
             assert (status, message in json.loads(text)["detail"]) == (expected, True), text
 
-        dry = await api.call("ann", "POST", "/v1/pipelines?dry_run=true", body(step("a")))
+        dry = await api.call("ann", "POST", "/v1/pipelines/plan", body(step("a")))
         assert (dry[0], states(json.loads(dry[1]))) == (200, {"a": "pending"})
         assert await store.database.fetch("SELECT id FROM sessions") == []
         assert await store.database.fetch("SELECT id FROM pipelines") == []

@@ -369,7 +369,7 @@ async def test_nothing_names_another_projects_session(store: Store) -> None:
             ("GET", "/v1/sessions"),
             ("GET", f"/v1/sessions/{mine.id}/why"),
             ("GET", f"/v1/sessions/{mine.id}/history"),
-            ("POST", "/v1/sessions?dry_run=true"),
+            ("POST", "/v1/sessions/plan"),
         ):
             body = {"command": ["x"], "resources": {"cuda.device": 1}} if method == "POST" else None
             status, text = await api.call("bob", method, path, body)

@@ -15,7 +15,6 @@ SOURCE = Path(moorage.__file__).parent
 SEVERAL: dict[str, str] = {
     "Execution": "what a runtime runs in a kernel; in the SDK, the result of a run of code",
     "Quotas": "those of a snapshot; in the SDK, the calls about them",
-    "Role": "of a key, and of a kernel in a cluster: both are in the REST models",
     "Workspaces": "those of a node; in the SDK, the calls about them",
 }
 

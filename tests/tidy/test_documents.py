@@ -39,7 +39,7 @@ PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relat
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 COLUMNS = 100
 FILES = ("json", "proto")  # such as agent.json
-LANGUAGES = {*SHELLS, "toml", "yaml", "python", "console", "text", "mermaid", "json"}
+LANGUAGES = {*SHELLS, "toml", "yaml", "python", "console", "text", "mermaid", "json", "typescript"}
 # OpenAI and Anthropic APIs, which the proxy serves.
 ELSEWHERE = re.compile(
     r"/v1/(chat|completions|embeddings|models|messages|responses|realtime|audio|rerank)"

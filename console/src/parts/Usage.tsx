@@ -2,7 +2,7 @@ import type { Schemas } from "@/api/client";
 import { t } from "@/texts";
 import { amount, compareSlots, number, slotName } from "./format";
 
-type Capacities = Record<string, Schemas["Capacity"]>;
+type Capacities = Record<string, Schemas["SlotCapacity"]>;
 
 /** An amount of an agent's slot, in which devices are counted in thousandths. */
 export function offered(slot: string, value: number): string {
@@ -15,7 +15,7 @@ export function UsageBars({ slots }: { slots: Capacities }) {
   return (
     <div>
       {names.map((slot) => {
-        const { capacity, used, unhealthy } = slots[slot] as Schemas["Capacity"];
+        const { capacity, used, unhealthy } = slots[slot] as Schemas["SlotCapacity"];
         const share = (value: number) => (capacity > 0 ? `${(100 * value) / capacity}%` : "0");
         const figures = t("usage.of", { used: offered(slot, used), capacity: offered(slot, capacity) });
         const faulty = unhealthy > 0 ? t("usage.faulty", { count: offered(slot, unhealthy) }) : "";

@@ -48,7 +48,7 @@ async def submit(client: Client, pipeline: PipelineSpec) -> bool:
 async def plan(client: Client, pipeline: PipelineSpec) -> list[StepPlan]:
     """Where each step would be placed now if its dependencies had ended. Raises the error of a step
     that fits nowhere, and any other error with which the pipeline would be refused."""
-    await client.pipelines.create(pipeline, dry_run=True)
+    await client.pipelines.plan(pipeline)
     known: dict[str, PlanView] = {}
     found = []
     for step in pipeline.steps:

@@ -68,11 +68,11 @@ async def test_reached_limits_of_budgets_are_a_header(
 async def test_dry_run_returns_a_plan_and_creates_nothing(api: Api) -> None:
     key = {"Idempotency-Key": "dry"}
     _, refused = await api.request(
-        "POST", "/v1/sessions?dry_run=true", json=BATCH, headers=key, key=MEMBER_KEY
+        "POST", "/v1/sessions/plan", json=BATCH, headers=key, key=MEMBER_KEY
     )
     assert (refused["fits"], refused["places"]) == (False, [])
     assert "the owner is not an administrator" in refused["text"]
-    response, plan = await api.request("POST", "/v1/sessions?dry_run=true", json=BATCH, headers=key)
+    response, plan = await api.request("POST", "/v1/sessions/plan", json=BATCH, headers=key)
     assert (response.status, plan["fits"]) == (200, True)
     assert [place["agent_id"] for place in plan["places"]] == ["node-1"]
     assert "Location" not in response.headers
@@ -80,9 +80,7 @@ async def test_dry_run_returns_a_plan_and_creates_nothing(api: Api) -> None:
     assert page["items"] == []
     created, _ = await api.request("POST", "/v1/sessions", json=BATCH, headers=key)
     assert created.status == 201, "the key was not used up"
-    response, _ = await api.request(
-        "POST", "/v1/sessions?dry_run=true", json=BATCH | {"priority": 101}
-    )
+    response, _ = await api.request("POST", "/v1/sessions/plan", json=BATCH | {"priority": 101})
     assert response.status == 422
 
 

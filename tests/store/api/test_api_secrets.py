@@ -65,7 +65,7 @@ async def test_names_of_secrets_are_checked(api: Api, name: str) -> None:
     ("path", "body"),
     [
         ("/v1/sessions", {"command": ["x"]}),
-        ("/v1/sessions?dry_run=true", {"command": ["x"]}),
+        ("/v1/sessions/plan", {"command": ["x"]}),
         ("/v1/endpoints", {"name": "m", "command": ["x"], "probe": {}}),
     ],
 )

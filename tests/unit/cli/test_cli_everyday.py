@@ -212,9 +212,9 @@ def test_plan_that_does_not_fit_fails(manager: FakeManager, moorage: Run) -> Non
     view = PlanView(
         fits=False, resource_group="default", text="no room", conditions=[], basis="unknown"
     )
-    manager.can("POST", "/v1/sessions", 200, view)
+    manager.can("POST", "/v1/sessions/plan", 200, view)
     assert moorage("plan", "--gpus", "4").exit_code == 1
-    manager.can("POST", "/v1/sessions", 200, view.model_copy(update={"fits": True}))
+    manager.can("POST", "/v1/sessions/plan", 200, view.model_copy(update={"fits": True}))
     assert moorage("plan", "--gpus", "4").exit_code == 0
 
 

@@ -52,7 +52,7 @@ def test_arguments_have_a_complete_schema(name: str) -> None:
             {"body": {"steps": [{}], "resources": {}}, "ref": "a"}
         )
     )
-    assert not {"follow", "dry_run", "If-Match"} & schema["properties"].keys()
+    assert not {"follow", "If-Match"} & schema["properties"].keys()
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
@@ -90,7 +90,7 @@ def test_examples_of_bodies_fit() -> None:
 
 
 def test_parameters_go_into_path_and_query() -> None:
-    logs = OPERATIONS["get_logs"]
+    logs = OPERATIONS["get_session_logs"]
     assert logs.target({"ref": "a/b?c", "tail": 5}) == (
         "/v1/sessions/a%2Fb%3Fc/logs",
         {"tail": "5"},
@@ -104,14 +104,14 @@ def test_a_write_shows_what_it_changes() -> None:
     assert about["stop_session"] == "/v1/sessions/{ref}"
     assert about["update_endpoint"] == about["scale_endpoint"] == "/v1/endpoints/{name}"
     assert about["create_session"] is None
-    assert OPERATIONS["create_session"].has_dry_run
+    assert OPERATIONS["create_session"].plan_path == "/v1/sessions/plan"
     assert OPERATIONS["update_endpoint"].versioned
 
 
 @pytest.mark.parametrize(
     ("names", "tools"),
     [
-        (["get_why", "stop_session"], {"get_why", "plan_stop_session"}),
+        (["explain_session", "stop_session"], {"explain_session", "plan_stop_session"}),
         (["plan_stop_session"], {"plan_stop_session"}),
         (["budgets", "usage"], {"list_budgets", "get_usage"}),
     ],
@@ -215,8 +215,8 @@ def test_every_write_that_starts_work_is_counted_or_refused() -> None:
         "stop_session",
         "stop_pipeline",
         "delete_endpoint",
-        "execute",
-        "interrupt",
+        "execute_code",
+        "interrupt_execution",
         "put_template",
     }
     for one in OPERATIONS.values():

@@ -89,12 +89,12 @@ PLAN = PlanView(
 
 
 def test_plan_prints_the_placement_and_creates_nothing(manager: FakeManager, moorage: Run) -> None:
-    manager.can("POST", "/v1/sessions", 200, PLAN)
+    manager.can("POST", "/v1/sessions/plan", 200, PLAN)
     result = moorage("plan", "--gpus", "1", "--timeout", "60s", "--after", "train")
     assert result.exit_code == 0, result.stderr
     assert "yes" in result.stdout
     assert "gpu-03  GPU-7" in result.stdout
-    assert manager.requests == ["POST /v1/sessions?dry_run=true"]
+    assert manager.requests == ["POST /v1/sessions/plan"]
     assert moorage("plan", "-o", "name").stdout == "gpu-03\n"
     assert PlanView.model_validate(json.loads(moorage("plan", "-o", "json").stdout)) == PLAN
 

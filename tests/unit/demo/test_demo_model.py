@@ -140,3 +140,25 @@ def test_hugging_face_directory_is_consistent(tmp_path: Path) -> None:
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert settings["chat_template"] == CHAT_TEMPLATE
     assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_the_command_writes_the_model_alone_and_replaces_no_file(tmp_path: Path) -> None:
+    def demo(file: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "moorage", "demo", "--model-only", str(file)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    written = demo(tmp_path / "tiny.gguf")
+    assert (written.returncode, written.stdout) == (0, f"{tmp_path}/tiny.gguf\n"), written.stderr
+    assert (tmp_path / "tiny.gguf").read_bytes()[:4] == b"GGUF"
+
+    mine = tmp_path / "mine.gguf"
+    mine.write_text("a real model")
+    again = demo(mine)
+    assert again.returncode == 2
+    assert f"--model-only: {mine} exists already; name another file" in again.stderr
+    assert mine.read_text() == "a real model"
+
+    (tmp_path / "file").touch()
+    nowhere = demo(tmp_path / "file" / "tiny.gguf")
+    assert nowhere.returncode == 2
+    assert "name a file in a directory" in nowhere.stderr

@@ -4,7 +4,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, unwrap } from "@/api/client";
 import { groupsQuery } from "@/api/queries";
-import { CreatePage, type Plan } from "@/parts/CreatePage";
+import { CreatePage } from "@/parts/CreatePage";
 import { t } from "@/texts";
 
 type Engine = "vllm" | "llamacpp";
@@ -53,11 +53,10 @@ export function NewEndpoint() {
       // A replica would be placed like a session that runs the same.
       plan={() =>
         unwrap(
-          api.POST("/v1/sessions", {
-            params: { query: { dry_run: true } },
+          api.POST("/v1/sessions/plan", {
             body: { ...workload(fields), type: "inference" } as never,
           }),
-        ) as Promise<unknown> as Promise<Plan>
+        )
       }
       create={() =>
         unwrap(

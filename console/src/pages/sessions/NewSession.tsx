@@ -2,10 +2,10 @@ import { NumberInput, Select, SimpleGrid, Textarea, TextInput } from "@mantine/c
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
-import { api, type Schemas, type Session, unwrap } from "@/api/client";
+import { api, type Schemas, unwrap } from "@/api/client";
 import { groupsQuery, runtimesQuery } from "@/api/queries";
 import type { SessionType } from "@/api/statuses";
-import { CreatePage, type Plan } from "@/parts/CreatePage";
+import { CreatePage } from "@/parts/CreatePage";
 import { t } from "@/texts";
 
 type Spec = Schemas["SessionSpec"];
@@ -78,18 +78,14 @@ export function NewSession() {
     groups.data?.find((group) => group.name === fields.group),
   );
   const runtime = runtimes.find((one) => one.name === fields.runtime) ?? runtimes[0];
-  const post = (query: { dry_run?: boolean }) =>
-    unwrap(
-      api.POST("/v1/sessions", { params: { query }, body: specOf(fields, runtime) }),
-    ) as Promise<unknown>;
   return (
     <CreatePage
       title={t("sessions.create")}
       lead={t("newSession.lead")}
       where={t("newSession.where")}
       ready
-      plan={() => post({ dry_run: true }) as Promise<Plan>}
-      create={() => post({}) as Promise<Session>}
+      plan={() => unwrap(api.POST("/v1/sessions/plan", { body: specOf(fields, runtime) }))}
+      create={() => unwrap(api.POST("/v1/sessions", { body: specOf(fields, runtime) }))}
       done={(made) => t("newSession.created", { name: made.name })}
       made={(made) => void navigate({ to: "/sessions/$ref", params: { ref: made.id } })}
     >

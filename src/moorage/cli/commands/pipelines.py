@@ -59,8 +59,10 @@ def submit_pipeline(
       moorage pipelines describe train
     """
     pipeline = PipelineSpec.model_validate(_read(file))
-    view = cli.run(lambda client: client.pipelines.create(pipeline, dry_run=dry_run, force=force))
-    _print(cli, view, whole=dry_run)
+    if dry_run:
+        _print(cli, cli.run(lambda client: client.pipelines.plan(pipeline)), whole=True)
+    else:
+        _print(cli, cli.run(lambda client: client.pipelines.create(pipeline, force=force)))
 
 
 @list_command(pipelines)

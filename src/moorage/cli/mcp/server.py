@@ -118,8 +118,8 @@ class MoorageTools:
         hours = self._book.check(operation.name, arguments)
         etag = None
         effect = None
-        if operation.has_dry_run:
-            effect, _ = await self._request("POST", operation, arguments, query={"dry_run": "true"})
+        if operation.plan_path is not None:
+            effect, _ = await self._request("POST", operation, arguments, path=operation.plan_path)
         elif operation.about is not None:
             effect, etag = await self._request("GET", operation, arguments, path=operation.about)
             arguments = operation.pinned(arguments, effect)
@@ -142,7 +142,7 @@ class MoorageTools:
             "plan_id": plan.id,
             "expires_in_s": EXPIRES_S,
             "request": {"operation": operation.name, **arguments},
-            ("would_happen" if operation.has_dry_run else "now"): effect,
+            ("now" if operation.plan_path is None else "would_happen"): effect,
             **(
                 {}
                 if budget is None

@@ -38,19 +38,18 @@ WRITES = frozenset(
             "update_session",
             "stop_session",
             "extend_session",
-            "execute",
-            "interrupt",
+            "execute_code",
+            "interrupt_execution",
         ),
         *("create_endpoint", "update_endpoint", "scale_endpoint", "delete_endpoint"),
         *("undo_rollout", "promote_rollout"),
-        *("submit", "stop_pipeline", "retry_pipeline"),
+        *("create_pipeline", "stop_pipeline", "retry_pipeline"),
         *("start_template", "put_template"),
     }
 )
-_NAMES = {"submit": "create_pipeline", "usage": "get_usage", "limits": "get_limits"}
 _READABLE = ("application/json", "text/plain")
-# Parameters of streams, which tools do not support, and of plans.
-_OMITTED = frozenset({"follow", "dry_run"})
+# Parameters of streams, which tools do not support.
+_OMITTED = frozenset({"follow"})
 _SCHEMAS = "#/components/schemas/"
 PLAN = "plan_"
 
@@ -59,7 +58,7 @@ PLAN = "plan_"
 class Operation:
     """An operation of the API. ``path``: the path in the document, with ``{parameters}``.
     ``group``: its subject, the tag in the document. ``about``: the path of the resource that a
-    write changes, if it can be read."""
+    write changes, if it can be read. ``plan_path``: the path that answers what a write would do."""
 
     name: str
     method: str
@@ -70,7 +69,7 @@ class Operation:
     definitions: Mapping[str, Any]
     group: str = ""
     about: str | None = None
-    has_dry_run: bool = False
+    plan_path: str | None = None
     versioned: bool = False
     idempotent: bool = False
 
@@ -205,7 +204,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
             body = content.get("application/json", {}).get("schema")
             definitions: dict[str, Any] = {}
             yield Operation(
-                name=_NAMES.get(name, name),
+                name=name,
                 method=method,
                 path=path,
                 summary=described["summary"].rstrip(".") + ".",
@@ -218,7 +217,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
                 definitions=definitions,
                 group=described["tags"][0],
                 about=_readable_above(path, paths) if method != "get" else None,
-                has_dry_run="dry_run" in given,
+                plan_path=f"{path}/plan" if "post" in paths.get(f"{path}/plan", {}) else None,
                 versioned="If-Match" in given,
                 idempotent="Idempotency-Key" in given,
             )

@@ -79,7 +79,7 @@ def _check_parameter_names(value: dict[str, Parameter]) -> dict[str, Parameter]:
     return value
 
 
-class Role(Model):
+class KernelRole(Model):
     """Kernels with one role: the fields that differ from `spec`. Values may be strings with `{{
     parameter }}`."""
 
@@ -95,8 +95,8 @@ class Role(Model):
 class Roles(Model):
     """Roles of a cluster: one main kernel and any number of sub kernels."""
 
-    main: Role
-    sub: Role | None = None
+    main: KernelRole
+    sub: KernelRole | None = None
 
     @model_validator(mode="after")
     def _check_one_main(self) -> Self:

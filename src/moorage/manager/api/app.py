@@ -223,9 +223,8 @@ def _serve(
         if isinstance(answer, web.StreamResponse):
             return conditional(request, answer)
 
-        created = row.dry_run is None or not isinstance(answer, row.dry_run)
         response = web.Response(
-            status=row.status if created else 200,
+            status=row.status,
             body=answer.model_dump_json().encode(),
             content_type="application/json",
         )
@@ -236,7 +235,7 @@ def _serve(
                 "; ".join(warnings).encode("ascii", "replace").decode()
             )
 
-        if row.location and created:
+        if row.location:
             fields = {name: quote(str(getattr(answer, name)), safe="") for name in location_fields}
             response.headers["Location"] = row.location.format_map(fields)
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.templates import Parameter, Role, TemplateSpec
+from moorage.common.model.templates import KernelRole, Parameter, TemplateSpec
 
 MAX_BASES = 8
 _DEPTH = 32
@@ -185,7 +185,7 @@ def _fields(template: TemplateSpec, values: Mapping[str, Any]) -> dict[str, Any]
     return fields
 
 
-def _role(role: Role, values: Mapping[str, Any]) -> dict[str, Any]:
+def _role(role: KernelRole, values: Mapping[str, Any]) -> dict[str, Any]:
     given = role.model_dump(exclude={"count"}, exclude_unset=True)
     made: dict[str, Any] = _substituted(given, values)
     return made

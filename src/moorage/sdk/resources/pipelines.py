@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 
 from moorage.common.model.pipelines import PipelineSpec
-from moorage.common.views.pipelines import PipelineView
+from moorage.common.views.pipelines import PipelineView, PlannedPipeline
 from moorage.sdk.paged_list import PagedList
 from moorage.sdk.pipelines import PipelineBuilder
 from moorage.sdk.resource import Resource, SyncResource, blocking, listed
@@ -22,14 +22,14 @@ class Pipelines(Resource):
         self,
         pipeline: PipelineSpec,
         *,
-        dry_run: bool = False,
         force: bool = False,
         idempotency_key: str | None = None,
     ) -> PipelineView:
-        """Create all sessions of a pipeline, or none. ``dry_run``: only validate the pipeline.
+        """Create all sessions of a pipeline, or none.
+
         ``force``: run every step, even if an earlier result could be reused. ``idempotency_key``:
         any unique text, like a UUID, which makes the call safe to repeat."""
-        query = {"dry_run": "true" if dry_run else None, "force": "true" if force else None}
+        query = {"force": "true" if force else None}
         return await self._call(
             PipelineView,
             "POST",
@@ -38,6 +38,11 @@ class Pipelines(Resource):
             body=pipeline,
             idempotency_key=self._client.repeatable(idempotency_key),
         )
+
+    async def plan(self, pipeline: PipelineSpec) -> PlannedPipeline:
+        """The steps that the pipeline would have. Creates nothing, but raises the error with which
+        it would be refused."""
+        return await self._call(PlannedPipeline, "POST", "/v1/pipelines/plan", body=pipeline)
 
     @asynccontextmanager
     async def build(self, name: str) -> AsyncIterator[PipelineBuilder]:
@@ -78,6 +83,7 @@ class SyncPipelines(SyncResource[Pipelines]):
     """``Pipelines`` without asyncio."""
 
     create = blocking(Pipelines.create)
+    plan = blocking(Pipelines.plan)
     list = listed(Pipelines.list)
     get = blocking(Pipelines.get)
     draw = blocking(Pipelines.draw)

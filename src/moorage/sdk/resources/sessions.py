@@ -71,8 +71,7 @@ class Sessions(Resource):
     async def plan(self, spec: SessionSpec) -> PlanView:
         """Where the session would be placed if it were created now, or what it lacks. Creates
         nothing."""
-        query = {"dry_run": "true"}
-        return await self._call(PlanView, "POST", "/v1/sessions", query=query, body=spec)
+        return await self._call(PlanView, "POST", "/v1/sessions/plan", body=spec)
 
     async def get(self, ref: str) -> SessionView:
         """Return a session, given by id or name."""

@@ -94,8 +94,8 @@ class Templates(Resource):
         body = TemplateRun(
             version=version, parameters=dict(parameters or {}), overrides=dict(overrides or {})
         )
-        path = f"/v1/templates/{segment(name)}/sessions"
-        return await self._call(PlanView, "POST", path, query={"dry_run": "true"}, body=body)
+        path = f"/v1/templates/{segment(name)}/sessions/plan"
+        return await self._call(PlanView, "POST", path, body=body)
 
 
 class SyncTemplates(SyncResource[Templates]):

@@ -12,16 +12,53 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from jsonschema import Draft202012Validator
 
 from moorage.common.model.spec import SessionSpec
+from moorage.common.views.resources import Problem
 from moorage.manager import api
-from moorage.manager.api.http.openapi import describe
+from moorage.manager.api.http.openapi import describe, path_of
 from moorage.manager.api.http.route import Route, by_precedence, route
+from moorage.manager.api.http.tags import TAGS
 from moorage.manager.api.routes import ROUTES
 
 DOCUMENT: dict[str, Any] = describe(ROUTES, "1.2.3")
 
+# With which the name of an operation starts.
+VERBS = {
+    *("answer", "archive", "assign", "begin", "change", "complete", "cordon", "correct", "create"),
+    *(
+        "delete",
+        "draw",
+        "exec",
+        "execute",
+        "explain",
+        "extend",
+        "finish",
+        "follow",
+        "forget",
+        "get",
+    ),
+    *("interrupt", "join", "link", "list", "plan", "promote", "put", "release", "reload", "remove"),
+    *(
+        "rename",
+        "restart",
+        "restore",
+        "retire",
+        "retry",
+        "revoke",
+        "rotate",
+        "scale",
+        "set",
+        "sign",
+    ),
+    *("start", "stop", "stream", "switch", "uncordon", "undo", "unlink", "update", "who"),
+}
+
 EXPECTED = {
+    "/v1/sessions/plan": {"post"},
+    "/v1/pipelines/plan": {"post"},
+    "/v1/templates/{name}/sessions/plan": {"post"},
     "/v1/sessions": {"get", "post"},
     "/v1/sessions/{ref}": {"get", "patch", "delete"},
     "/v1/sessions/{ref}/stop": {"post"},
@@ -233,15 +270,78 @@ def test_budget_warnings_are_headers_of_what_a_key_asks_for() -> None:
     assert not told & {("/healthz", "get"), ("/v1/events", "get")}
 
 
-def test_dry_run_response_is_described() -> None:
-    responses = DOCUMENT["paths"]["/v1/sessions"]["post"]["responses"]
-    schemas = {
-        status: responses[status]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[
-            2
-        ]
-        for status in ("200", "201")
-    }
-    assert schemas == {"200": "PlanView", "201": "SessionView"}
+def test_each_operation_has_one_answer() -> None:
+    """Generated clients give an operation the type of its first answer."""
+    for path, method, operation in operations():
+        good = [status for status in operation["responses"] if status < "400"]
+        assert len(good) == 1, (path, method)
+
+    plan = DOCUMENT["paths"]["/v1/sessions/plan"]["post"]["responses"]["200"]
+    assert plan["content"]["application/json"]["schema"]["$ref"].endswith("/PlanView")
+
+
+def test_names_are_public_words() -> None:
+    """Names of schemas and operations become names in generated clients."""
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        assert schema["title"] == name
+        assert name.lower() not in {
+            field.replace("_", "") for field in schema.get("properties", {})
+        }
+        assert re.fullmatch(r"([A-Z][a-z]+|I)+", name), name
+    for _, _, operation in operations():
+        verb, *subject = operation["operationId"].split("_")
+        assert verb in VERBS, f"{operation['operationId']}: a verb and its object"
+        assert subject or verb in ("complete", "execute"), operation["operationId"]
+
+
+def test_tags_have_descriptions_and_the_server_is_named() -> None:
+    used = {tag for _, _, operation in operations() for tag in operation["tags"]}
+    assert [tag["name"] for tag in DOCUMENT["tags"]] == sorted(used) == sorted(TAGS)
+    assert all(tag["description"].endswith(".") for tag in DOCUMENT["tags"])
+    assert DOCUMENT["servers"][0]["url"] == "/"
+
+
+@pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
+def test_answers_have_examples_that_their_models_accept(row: Route) -> None:
+    """An example is exactly what the manager would send for it."""
+    described = DOCUMENT["paths"][path_of(row)][row.method.lower()]["responses"][str(row.status)]
+    [(media_type, content)] = described["content"].items()
+    if isinstance(row.returns, str):
+        text = media_type in ("text/plain", "text/event-stream")
+        assert isinstance(content.get("example"), str) == text
+        return
+
+    example = content["example"]
+    assert row.returns.model_validate(example).model_dump(mode="json") == example
+    Draft202012Validator(content["schema"] | {"components": DOCUMENT["components"]}).validate(
+        example
+    )
+
+
+def test_problems_have_an_example() -> None:
+    [content] = DOCUMENT["components"]["responses"]["problem"]["content"].values()
+    assert Problem.model_validate(content["example"]).code == "not-found"
+
+
+def test_fields_of_bodies_leave_their_defaults_to_the_server() -> None:
+    """Otherwise generated programs have to name them all, or send them all."""
+    left = [
+        operation["requestBody"]["content"]["application/json"]["schema"]
+        for _, _, operation in operations()
+        if "requestBody" in operation
+    ]
+    names = {name for schema in left for name in references(schema)}
+    seen = set[str]()
+    while names - seen:
+        name = (names - seen).pop()
+        seen.add(name)
+        schema = DOCUMENT["components"]["schemas"][name.rpartition("/")[2]]
+        names |= set(references(schema))
+        assert not [n for n, part in schema.get("properties", {}).items() if "default" in part]
+
+    spec = DOCUMENT["components"]["schemas"]["SessionSpec"]["properties"]
+    assert spec["priority"]["description"].endswith("Default: `10`.")
+    assert len(seen) > 30
 
 
 @pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
@@ -253,7 +353,7 @@ def test_route_declares_the_types_of_its_handler(row: Route) -> None:
     if isinstance(row.returns, str) or row.path == "/readyz":
         assert issubclass(hints["return"], web.StreamResponse)
     else:
-        assert hints["return"] == (row.returns | row.dry_run if row.dry_run else row.returns)
+        assert hints["return"] == row.returns
 
 
 def _handlers() -> Iterator[Callable[..., Any]]:

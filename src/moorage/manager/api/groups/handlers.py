@@ -215,7 +215,7 @@ async def rename_group(call: Call[GroupRename, NoQuery]) -> GroupView:
     returns=GroupView,
     access="admin",
 )
-async def release_alias(call: Call[None, NoQuery]) -> GroupView:
+async def release_group_alias(call: Call[None, NoQuery]) -> GroupView:
     return await call.deps.store.group_aliases.release(call.path("name"))
 
 

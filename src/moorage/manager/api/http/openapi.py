@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from http import HTTPStatus
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from moorage.common.views.resources import Problem
-from moorage.manager.api.http.problems import PROBLEM_JSON
+from moorage.common.model.errors import NotFound
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.templates import TemplateSpec
+from moorage.common.views.resources import Problem, masked_spec
+from moorage.manager.api.http.examples import Examples
+from moorage.manager.api.http.problems import PROBLEM_JSON, problem_of
 from moorage.manager.api.http.request import BUDGET_WARNING, IDEMPOTENCY_KEY, KEY_MAX
 from moorage.manager.api.http.route import Access, Route
+from moorage.manager.api.http.tags import TAGS
 from moorage.manager.identity.csrf import COOKIE
 
 _REF = "#/components/schemas/{model}"
@@ -29,6 +35,17 @@ CALLERS: Mapping[Access, str] = {
     "admin": "For administrators.",
 }
 _WARNED = "Exhausted budgets of the caller's project, user or key; absent if there are none."
+# Generated programs name a variable after the schema, beside those of its fields: a schema named
+# like one of its own fields needs another name.
+_RENAMED = {"Port": "ServicePort", "Capacity": "SlotCapacity", "Version": "Release"}
+# A list of items, as pydantic names it.
+_LIST = re.compile(r"(Page|Items)_(\w+?)(?:View)?_")
+# What is sent in other media types than JSON.
+_TEXTS = {
+    "text/plain": "epoch 1: loss 0.42\n",
+    "text/event-stream": 'id: 42\nevent: session\ndata: {"id": "01JD4W8Z7H3K5M9QX2R6T0V1BC"}\n\n',
+}
+_ERROR = NotFound("no session 'train'", next_step="`moorage ps` lists sessions")
 _PART = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 
 Schemas = Mapping[tuple[Any, Literal["validation", "serialization"]], dict[str, Any]]
@@ -43,14 +60,30 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
             models[row.body, "validation"] = None
         if not isinstance(row.returns, str):
             models[row.returns, "serialization"] = None
-        if row.dry_run is not None:
-            models[row.dry_run, "serialization"] = None
 
     models[Problem, "serialization"] = None
-    schemas, definitions = models_json_schema(list(models), ref_template=_REF)
+    schemas, described = models_json_schema(list(models), ref_template=_REF)
+    names = {name: _public(name) for name in described.get("$defs", {})}
+    definitions = {
+        names[name]: _with_names(schema, names) | {"title": names[name]}
+        for name, schema in described["$defs"].items()
+    }
+    schemas = {key: _with_names(schema, names) for key, schema in schemas.items()}
+    # With the defaults that the next step removes.
+    examples = Examples(deepcopy(definitions), _objects())
+    bodies = _reachable(
+        definitions, [schemas[row.body, "validation"] for row in rows if row.body is not None]
+    )
+    for name, schema in definitions.items():
+        if name in bodies:
+            _leave_defaults_to_the_server(schema)
+        elif "properties" in schema:  # an answer has all fields
+            schema["required"] = [*schema["properties"]]
+
     paths: dict[str, dict[str, Any]] = {}
     for row in rows:
-        paths.setdefault(path_of(row), {})[row.method.lower()] = _operation(row, schemas)
+        operation = _operation(row, schemas, examples)
+        paths.setdefault(path_of(row), {})[row.method.lower()] = operation
 
     return {
         "openapi": "3.1.0",
@@ -61,9 +94,13 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
             "Errors are problem documents (RFC 9457).",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "servers": [{"url": "/", "description": "The manager that sent this document"}],
+        "tags": [
+            {"name": tag, "description": TAGS[tag]} for tag in sorted({row.tag for row in rows})
+        ],
         "paths": paths,
         "components": {
-            "schemas": definitions.get("$defs", {}),
+            "schemas": definitions,
             "securitySchemes": {
                 "key": {"type": "http", "scheme": "bearer"},
                 "console": {"type": "apiKey", "in": "cookie", "name": COOKIE},
@@ -71,11 +108,86 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
             "responses": {
                 "problem": {
                     "description": "The cause of the error and the next step",
-                    "content": {PROBLEM_JSON: {"schema": schemas[Problem, "serialization"]}},
+                    "content": {
+                        PROBLEM_JSON: {
+                            "schema": schemas[Problem, "serialization"],
+                            "example": problem_of(_ERROR, _ERROR.http).model_dump(mode="json"),
+                        }
+                    },
                 }
             },
         },
     }
+
+
+def _objects() -> dict[str, Any]:
+    """The examples of bodies, as answers repeat them."""
+    spec = masked_spec(SessionSpec.model_validate(SessionSpec.EXAMPLE))
+    return {
+        "spec": spec,
+        "runtime": spec["runtime"],
+        "runtimes": [spec["runtime"]],
+        "template": TemplateSpec.model_validate(TemplateSpec.EXAMPLE).model_dump(mode="json"),
+    }
+
+
+def _public(name: str) -> str:
+    """The name of a schema: ``SessionPage`` instead of ``Page_SessionView_``."""
+    found = _LIST.fullmatch(name)
+    if found is not None:
+        return found[2] + ("Page" if found[1] == "Page" else "List")
+    return _RENAMED.get(name, name)
+
+
+def _with_names(schema: Any, names: Mapping[str, str]) -> Any:
+    """``schema`` with its references under the new names."""
+    if isinstance(schema, list):
+        return [_with_names(part, names) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+
+    return {
+        key: _REF.format(model=names[part.rpartition("/")[2]])
+        if key == "$ref"
+        else _with_names(part, names)
+        for key, part in schema.items()
+    }
+
+
+def _reachable(definitions: Mapping[str, Any], schemas: Any) -> set[str]:
+    """Names of the schemas to which ``schemas`` refer, directly or not."""
+    found: set[str] = set()
+    left = _references(schemas)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += _references(definitions[name])
+
+    return found
+
+
+def _leave_defaults_to_the_server(schema: Mapping[str, Any]) -> None:
+    """Move the defaults of a body's fields into their descriptions.
+
+    Generators of clients take a field with a default for one that is always present: TypeScript
+    programs then have to name each of them, and Python programs send the defaults of their own
+    version, which override the defaults of templates and groups."""
+    for field in schema.get("properties", {}).values():
+        default = field.pop("default", None)
+        if default not in (None, [], {}, ""):
+            text = field.get("description", "").rstrip()
+            field["description"] = f"{text} Default: `{default}`.".lstrip()
+
+
+def _references(schema: Any) -> list[str]:
+    """Names of the schemas to which a schema refers."""
+    if isinstance(schema, list):
+        return [name for part in schema for name in _references(part)]
+    if not isinstance(schema, dict):
+        return []
+    own = [schema["$ref"].rpartition("/")[2]] if "$ref" in schema else []
+    return own + [name for part in schema.values() for name in _references(part)]
 
 
 def path_of(row: Route) -> str:
@@ -83,7 +195,7 @@ def path_of(row: Route) -> str:
     return _PART.sub(r"{\1}", row.path)
 
 
-def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
+def _operation(row: Route, schemas: Schemas, examples: Examples) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": getattr(row.handler, "__name__", row.summary),
         "summary": row.summary,
@@ -92,20 +204,13 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
         "security": [] if row.access == "open" else [{"key": []}, {"console": []}],
         "parameters": [*_path_parameters(row), *_query_parameters(row), *_header_parameters(row)],
         "responses": {
-            str(row.status): _response(row, schemas),
+            str(row.status): _response(row, schemas, examples),
             **{
                 str(status): {"$ref": "#/components/responses/problem"}
                 for status in problem_statuses(row)
             },
         },
     }
-    if row.dry_run is not None:
-        content = {"application/json": {"schema": schemas[row.dry_run, "serialization"]}}
-        operation["responses"]["200"] = {
-            "description": "With `dry_run`: nothing was created",
-            "content": content,
-        }
-
     if row.body is not None:
         schema = schemas[row.body, "validation"]
         body = {"schema": schema, "example": row.body.EXAMPLE}
@@ -129,8 +234,6 @@ def _description(row: Route) -> str:
 
     if row.idempotent:
         parts.append("With an Idempotency-Key, the request is safe to repeat.")
-    if row.dry_run is not None:
-        parts.append("With `dry_run`, it creates nothing and returns what would happen.")
 
     return " ".join(parts)
 
@@ -153,15 +256,17 @@ def problem_statuses(row: Route) -> list[int]:
     return sorted((found | set(row.also)) - {row.status})
 
 
-def _response(row: Route, schemas: Schemas) -> dict[str, Any]:
+def _response(row: Route, schemas: Schemas, examples: Examples) -> dict[str, Any]:
     response: dict[str, Any] = {"description": HTTPStatus(row.status).phrase}
     if isinstance(row.returns, str):
         schema: dict[str, Any] = {"type": "object" if row.returns.endswith("json") else "string"}
         response["content"] = {row.returns: {"schema": schema}}
+        if row.returns in _TEXTS:
+            response["content"][row.returns]["example"] = _TEXTS[row.returns]
     else:
-        response["content"] = {
-            "application/json": {"schema": schemas[row.returns, "serialization"]}
-        }
+        schema = schemas[row.returns, "serialization"]
+        content = {"schema": schema, "example": examples.of(schema)}
+        response["content"] = {"application/json": content}
 
     headers = {"Location": row.location} if row.location else {}
     if row.access != "open" and not isinstance(row.returns, str):

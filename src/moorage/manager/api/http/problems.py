@@ -72,13 +72,9 @@ class InternalError(MoorageError):
     http = 500
 
 
-def problem_response(
-    error: MoorageError, headers: Mapping[str, str] | None = None, status: int | None = None
-) -> web.Response:
-    """The response for ``error``, with ``Retry-After`` if the error is temporary. ``status``
-    replaces the error's status."""
-    status = status or error.http
-    problem = Problem(
+def problem_of(error: MoorageError, status: int) -> Problem:
+    """The document that describes ``error``."""
+    return Problem(
         type=type_of(error.code),
         title=HTTPStatus(status).phrase,
         status=status,
@@ -87,6 +83,15 @@ def problem_response(
         next_step=error.next_step,
         errors=error.errors if isinstance(error, InvalidFields) else [],
     )
+
+
+def problem_response(
+    error: MoorageError, headers: Mapping[str, str] | None = None, status: int | None = None
+) -> web.Response:
+    """The response for ``error``, with ``Retry-After`` if the error is temporary. ``status``
+    replaces the error's status."""
+    status = status or error.http
+    problem = problem_of(error, status)
     response = web.Response(
         status=status,
         body=problem.model_dump_json().encode(),

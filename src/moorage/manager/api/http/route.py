@@ -111,7 +111,6 @@ class Route:
     path names; the rules for sessions then decide. ``needs``: the scope that a key with scopes must
     have. ``location``: template of the created resource's path, filled with the fields of the
     response. ``idempotent``: accepts an Idempotency-Key. ``versioned``: accepts If-Match.
-    ``dry_run``: the response model of ``?dry_run=true``, which is sent with 200.
     ``max_body_bytes``: bodies up to this size are read even where ``manager.max_body_bytes`` is
     smaller. ``max_body_values``: JSON values in a body; 0 means the usual limit. ``streams``: the
     answer is sent while it is made, so there is no HEAD. ``also``: error statuses in addition to
@@ -131,7 +130,6 @@ class Route:
     location: str
     idempotent: bool
     versioned: bool
-    dry_run: type[BaseModel] | None
     max_body_bytes: int
     max_body_values: int
     streams: bool
@@ -156,7 +154,6 @@ def route(
     location: str = "",
     idempotent: bool = False,
     versioned: bool = False,
-    dry_run: type[BaseModel] | None = None,
     max_body_bytes: int = 0,
     max_body_values: int = 0,
     streams: bool = False,
@@ -189,7 +186,6 @@ def route(
             location=location,
             idempotent=idempotent,
             versioned=versioned,
-            dry_run=dry_run,
             max_body_bytes=max_body_bytes,
             max_body_values=max_body_values,
             streams=streams,

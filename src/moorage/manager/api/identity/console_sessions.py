@@ -225,7 +225,7 @@ async def change_password(call: Call[PasswordChange, NoQuery]) -> SignedOut:
     returns=UserView,
     access="admin",
 )
-async def put_password(call: Call[NewPassword, NoQuery]) -> UserView:
+async def put_user_password(call: Call[NewPassword, NoQuery]) -> UserView:
     name = call.path("name")
     view = await call.deps.store.users.get(call.scope, name)
     await _set_password(call, name, call.body)
@@ -239,7 +239,7 @@ async def put_password(call: Call[NewPassword, NoQuery]) -> UserView:
     returns=UserView,
     access="admin",
 )
-async def delete_password(call: Call[None, NoQuery]) -> UserView:
+async def delete_user_password(call: Call[None, NoQuery]) -> UserView:
     name = call.path("name")
     await call.deps.store.console_sessions.delete_password(call.scope, name)
     return await call.deps.store.users.get(call.scope, name)

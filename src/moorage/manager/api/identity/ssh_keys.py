@@ -28,7 +28,7 @@ class SshKeyQuery(WholeQuery):
     returns=SshKeyChallenge,
     access="member",
 )
-async def get_challenge(call: Call[None, NoQuery]) -> SshKeyChallenge:
+async def get_ssh_key_challenge(call: Call[None, NoQuery]) -> SshKeyChallenge:
     now = call.deps.clock.now()
     installation = await call.deps.store.managers.installation()
     return SshKeyChallenge(

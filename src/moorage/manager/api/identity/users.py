@@ -259,7 +259,7 @@ async def restore_project(call: Call[None, NoQuery]) -> ProjectView:
     returns=Page[MemberView],
     access="viewer",
 )
-async def list_members(call: Call[None, MemberQuery]) -> Page[MemberView]:
+async def list_project_members(call: Call[None, MemberQuery]) -> Page[MemberView]:
     return await call.deps.store.projects.members(
         call.scope, call.path("name"), paging(call.query), role=call.query.role
     )
@@ -273,7 +273,7 @@ async def list_members(call: Call[None, MemberQuery]) -> Page[MemberView]:
     returns=MemberView,
     access="project-admin",
 )
-async def set_member(call: Call[Membership, NoQuery]) -> MemberView:
+async def set_project_member(call: Call[Membership, NoQuery]) -> MemberView:
     path = read_path({"project": call.path("name"), "user": call.path("user")}, _MemberPath)
     return await call.deps.store.projects.set_member(
         call.scope, path.project, path.user, call.body.role
@@ -287,7 +287,7 @@ async def set_member(call: Call[Membership, NoQuery]) -> MemberView:
     returns=MemberView,
     access="project-admin",
 )
-async def remove_member(call: Call[None, NoQuery]) -> MemberView:
+async def remove_project_member(call: Call[None, NoQuery]) -> MemberView:
     return await call.deps.store.projects.remove_member(
         call.scope, call.path("name"), call.path("user")
     )

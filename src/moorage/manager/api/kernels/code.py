@@ -91,7 +91,7 @@ class FollowQuery(KernelQuery):
     returns=ExecutionView,
     action=Action.CODE,
 )
-async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
+async def execute_code(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
     session = await _session(call)
     spec = call.body
 
@@ -142,7 +142,7 @@ async def get_execution(call: Call[None, ReadQuery]) -> ExecutionView:
     returns=ExecutionView,
     action=Action.CODE,
 )
-async def give_input(call: Call[ExecutionInput, NoQuery]) -> ExecutionView:
+async def answer_execution(call: Call[ExecutionInput, NoQuery]) -> ExecutionView:
     body = call.body
     return await _ask(
         call,
@@ -165,7 +165,7 @@ async def give_input(call: Call[ExecutionInput, NoQuery]) -> ExecutionView:
     returns=ExecutionView,
     action=Action.CODE,
 )
-async def interrupt(call: Call[None, ReadQuery]) -> ExecutionView:
+async def interrupt_execution(call: Call[None, ReadQuery]) -> ExecutionView:
     query = call.query
     return await _ask(
         call,
@@ -187,7 +187,7 @@ async def interrupt(call: Call[None, ReadQuery]) -> ExecutionView:
     returns=CompletionView,
     action=Action.CODE,
 )
-async def complete(call: Call[CompletionSpec, NoQuery]) -> CompletionView:
+async def complete_code(call: Call[CompletionSpec, NoQuery]) -> CompletionView:
     body = call.body
     cursor = len(body.code) if body.cursor is None else body.cursor
     return await _ask(
@@ -210,7 +210,7 @@ async def complete(call: Call[CompletionSpec, NoQuery]) -> CompletionView:
     returns=Items[CodeKernelView],
     action=Action.RESULTS,
 )
-async def list_kernels(call: Call[None, KernelQuery]) -> Items[CodeKernelView]:
+async def list_code_kernels(call: Call[None, KernelQuery]) -> Items[CodeKernelView]:
     session = await _session(call)
     return await _ask(call, session, call.query.kernel, Items[CodeKernelView], op="kernels")
 
@@ -223,7 +223,7 @@ async def list_kernels(call: Call[None, KernelQuery]) -> Items[CodeKernelView]:
     returns=CodeKernelView,
     action=Action.CODE,
 )
-async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
+async def restart_code_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
     session = await _session(call)
     return await _ask(
         call,
@@ -244,7 +244,7 @@ async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
     action=Action.CODE,
     streams=True,
 )
-async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
+async def follow_execution(call: Call[None, FollowQuery]) -> web.StreamResponse:
     """Stream server-sent events, or use a WebSocket if the client requests one. Errors before the
     first item are problem responses. If nothing is left to send, the status is 204: an EventSource
     reconnects after the end of a stream, until it gets this status."""

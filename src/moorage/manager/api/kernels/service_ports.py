@@ -26,7 +26,7 @@ _ACCESS_TOKENS = f"{SESSION_PATH}/apps/{{app}}/access-tokens"
     returns=Items[AppView],
     action=Action.SEE,
 )
-async def list_apps(call: Call[None, NoQuery]) -> Items[AppView]:
+async def list_session_apps(call: Call[None, NoQuery]) -> Items[AppView]:
     session = await authorization.session_of(call)
     return Items[AppView](
         items=await call.deps.store.access_tokens.service_ports(call.scope, session.id)

@@ -138,5 +138,5 @@ async def put_price(call: Call[views.PriceSpec, NoQuery]) -> views.PriceView:
     status=201,
     access="admin",
 )
-async def correct(call: Call[views.CorrectionSpec, NoQuery]) -> views.CorrectionView:
+async def correct_usage(call: Call[views.CorrectionSpec, NoQuery]) -> views.CorrectionView:
     return await call.deps.store.budgets.correct(call.scope, call.body)

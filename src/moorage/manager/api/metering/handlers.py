@@ -46,7 +46,7 @@ class UsageQuery(UsageSplit, PageQuery):
     returns=Page[ModelUsage],
     access="viewer",
 )
-async def usage(call: Call[None, UsageQuery]) -> Page[ModelUsage]:
+async def get_usage(call: Call[None, UsageQuery]) -> Page[ModelUsage]:
     query = call.query
     since, until = full_hours(query.from_, query.to, call.deps.clock.now())
     if since >= until:
@@ -77,7 +77,7 @@ def full_hours(
     returns=Items[LimitView],
     access="viewer",
 )
-async def limits(call: Call[None, NoQuery]) -> Items[LimitView]:
+async def get_limits(call: Call[None, NoQuery]) -> Items[LimitView]:
     return Items[LimitView](items=await call.deps.store.limit_shares.in_use(call.scope))
 
 
@@ -88,7 +88,7 @@ async def limits(call: Call[None, NoQuery]) -> Items[LimitView]:
     returns="text/plain",
     access="viewer",
 )
-async def endpoint_metrics(call: Call[None, NoQuery]) -> web.Response:
+async def get_endpoint_metrics(call: Call[None, NoQuery]) -> web.Response:
     views: list[EndpointView] = []
     cursor = None
     while True:

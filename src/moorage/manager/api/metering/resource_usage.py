@@ -34,7 +34,7 @@ class TopQuery(Model):
     returns=SessionStats,
     action=Action.SEE,
 )
-async def session_stats(call: Call[None, IntervalQuery]) -> SessionStats:
+async def get_session_stats(call: Call[None, IntervalQuery]) -> SessionStats:
     query = call.query
     return await call.deps.store.usage.of_session(
         call.scope, call.path("ref"), seconds=_SECONDS[query.spans], limit=query.limit
@@ -48,7 +48,7 @@ async def session_stats(call: Call[None, IntervalQuery]) -> SessionStats:
     returns=AgentStats,
     access="viewer",
 )
-async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
+async def get_agent_stats(call: Call[None, NoQuery]) -> AgentStats:
     return await call.deps.store.usage.of_agent(call.path("id"))
 
 
@@ -60,7 +60,7 @@ async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
     returns=Items[SessionUsage],
     access="viewer",
 )
-async def top_sessions(call: Call[None, TopQuery]) -> Items[SessionUsage]:
+async def list_session_stats(call: Call[None, TopQuery]) -> Items[SessionUsage]:
     found = await call.deps.store.usage.top_sessions(
         call.scope, sort=call.query.sort, limit=call.query.limit
     )
@@ -74,5 +74,5 @@ async def top_sessions(call: Call[None, TopQuery]) -> Items[SessionUsage]:
     returns=Items[AgentStats],
     access="viewer",
 )
-async def top_agents(call: Call[None, NoQuery]) -> Items[AgentStats]:
+async def list_agent_stats(call: Call[None, NoQuery]) -> Items[AgentStats]:
     return Items[AgentStats](items=await call.deps.store.usage.top_agents())

@@ -76,9 +76,6 @@ class PipelineQuery(PageQuery):
 
 
 class SubmitQuery(Model):
-    dry_run: bool = Field(
-        False, description="Create nothing: validate the pipeline and return its steps."
-    )
     force: bool = Field(
         False, description="Run every step, even if the result of an earlier run could be reused."
     )
@@ -93,30 +90,23 @@ class SubmitQuery(Model):
     returns=PipelineView,
     status=201,
     location="/v1/pipelines/{id}",
-    dry_run=PlannedPipeline,
     idempotent=True,
     max_body_bytes=MAX_BYTES,
     max_body_values=MAX_VALUES,
     access="member",
 )
-async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | PlannedPipeline:
+async def create_pipeline(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView:
     pipeline = call.body
     deps = call.deps
     key = call.idempotency_key
-    once = OnceOnly.of(key, pipeline) if key and not call.query.dry_run else None
+    once = OnceOnly.of(key, pipeline) if key else None
 
     # Looked up before the checks, because their result may have changed since the first request.
     if once is not None and (before := await deps.store.pipelines.created_under(once)) is not None:
         call.response_headers["Idempotent-Replayed"] = "true"
         return await _view(call, await deps.store.pipelines.get(call.scope, before))
 
-    steps = pipelines.check(pipeline)
-    specs = await _resolved(call, steps)
-    nodes = pipelines.graph(steps)
-    files = _files(steps, nodes)
-    new = [_new(node, position, 1, specs, files=files) for position, node in enumerate(nodes)]
-    if call.query.dry_run:
-        return _planned(call, pipeline, new)
+    specs, new = await _sessions_of(call)
 
     # Includes the versions of its templates, so that a retry uses the same versions.
     pinned = [
@@ -133,6 +123,32 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     view = await _shown(call, made.pipeline, made.steps, after)
 
     return view.model_copy(update={"warnings": _warnings(specs)})
+
+
+@route(
+    "POST",
+    "/v1/pipelines/plan",
+    "Check a pipeline and show its steps, and create nothing",
+    body=PipelineSpec,
+    returns=PlannedPipeline,
+    max_body_bytes=MAX_BYTES,
+    max_body_values=MAX_VALUES,
+    access="member",
+)
+async def plan_pipeline(call: Call[PipelineSpec, NoQuery]) -> PlannedPipeline:
+    _, new = await _sessions_of(call)
+    return _planned(call, call.body, new)
+
+
+async def _sessions_of(
+    call: Call[PipelineSpec, Any],
+) -> tuple[Mapping[str, Resolved], list[NewStep]]:
+    """The specification of each step, by its name, and the sessions that they become."""
+    steps = pipelines.check(call.body)
+    specs = await _resolved(call, steps)
+    nodes = pipelines.graph(steps)
+    files = _files(steps, nodes)
+    return specs, [_new(node, at, 1, specs, files=files) for at, node in enumerate(nodes)]
 
 
 @route(

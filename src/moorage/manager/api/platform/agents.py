@@ -142,7 +142,7 @@ async def uncordon_agent(call: Call[None, NoQuery]) -> AgentView:
     returns=Page[AgentEvent],
     access="auditor",
 )
-async def agent_history(call: Call[None, AgentHistoryQuery]) -> Page[AgentEvent]:
+async def get_agent_history(call: Call[None, AgentHistoryQuery]) -> Page[AgentEvent]:
     return await call.deps.store.agents.history(call.path("id"), paging(call.query))
 
 

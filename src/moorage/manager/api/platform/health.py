@@ -29,7 +29,7 @@ class Start(View):
 
 
 @route("GET", "/livez", "Liveness: the process responds", returns=Health, access="open")
-async def livez(call: Call[None, NoQuery]) -> Health:
+async def get_livez(call: Call[None, NoQuery]) -> Health:
     return Health(status="ok")
 
 
@@ -40,7 +40,7 @@ async def livez(call: Call[None, NoQuery]) -> Health:
     returns=Health,
     access="open",
 )
-async def readyz(call: Call[None, NoQuery]) -> web.Response:
+async def get_readyz(call: Call[None, NoQuery]) -> web.Response:
     checks = await call.deps.checks()
     ready = all(text == "ok" for text in checks.values())
 
@@ -58,7 +58,7 @@ async def readyz(call: Call[None, NoQuery]) -> web.Response:
 
 
 @route("GET", "/metrics", "Prometheus metrics", returns="text/plain", access="open")
-async def metrics(call: Call[None, NoQuery]) -> web.Response:
+async def get_metrics(call: Call[None, NoQuery]) -> web.Response:
     return web.Response(
         body=await call.deps.metrics(),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
@@ -66,7 +66,7 @@ async def metrics(call: Call[None, NoQuery]) -> web.Response:
 
 
 @route("GET", "/version", "Get the manager's version", returns=Version, access="open")
-async def version(call: Call[None, NoQuery]) -> Version:
+async def get_version(call: Call[None, NoQuery]) -> Version:
     return Version(version=call.deps.version)
 
 
@@ -77,19 +77,19 @@ async def version(call: Call[None, NoQuery]) -> Version:
     returns="application/json",
     access="open",
 )
-async def openapi(call: Call[None, NoQuery]) -> web.Response:
+async def get_openapi(call: Call[None, NoQuery]) -> web.Response:
     description = await call.request.app[DESCRIPTION].get()
     return web.Response(body=description.document, content_type="application/json")
 
 
 @route("GET", "/docs", "Documentation of this API as a page", returns="text/html", access="open")
-async def docs(call: Call[None, NoQuery]) -> web.Response:
+async def get_docs(call: Call[None, NoQuery]) -> web.Response:
     description = await call.request.app[DESCRIPTION].get()
     return web.Response(text=description.page, content_type="text/html", headers=HEADERS)
 
 
 @route("GET", "/", "Entry point, with links to the documentation", returns=Start, access="open")
-async def start(call: Call[None, NoQuery]) -> Start:
+async def get_start(call: Call[None, NoQuery]) -> Start:
     return Start(
         name="moorage",
         version=call.deps.version,

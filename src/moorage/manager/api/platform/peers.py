@@ -78,7 +78,7 @@ async def delete_join_token(call: Call[None, NoQuery]) -> JoinTokenView:
     returns=JoinReply,
     access="open",
 )
-async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:
+async def join_peer(call: Call[JoinRequest, NoQuery]) -> JoinReply:
     return await _require(call.deps.registration).join(call.body)
 
 

@@ -187,7 +187,7 @@ async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupanc
     returns=OccupancyHistory,
     access="viewer",
 )
-async def occupancy_history(call: Call[None, OccupancyHistoryQuery]) -> OccupancyHistory:
+async def get_occupancy_history(call: Call[None, OccupancyHistoryQuery]) -> OccupancyHistory:
     query = call.query
     now = call.deps.clock.now()
     until = query.to or now

@@ -34,7 +34,7 @@ class TimeRangeQuery(PageQuery):
     returns=DecisionPage,
     access="auditor",
 )
-async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
+async def list_scheduler_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
     query = call.query
     store = call.deps.store
     await store.groups.get(query.group)
@@ -51,7 +51,7 @@ async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
     returns=Page[RunView],
     access="auditor",
 )
-async def list_runs(call: Call[None, TimeRangeQuery]) -> Page[RunView]:
+async def list_scheduler_runs(call: Call[None, TimeRangeQuery]) -> Page[RunView]:
     query = call.query
     store = call.deps.store
     await store.groups.get(query.group)

@@ -108,21 +108,18 @@ class HistoryQuery(WholeQuery):
     sort: Literal["revision", "-revision"] = order("revision")
 
 
-class CreateQuery(Model):
+class PlanQuery(Model):
+    force: bool = Field(
+        False, description="Run the session even if the result of an equal session could be reused."
+    )
+
+
+class CreateQuery(PlanQuery):
     strict: bool = Field(
         False,
         description=(
             "Reject a session that no agent could ever run, with 409 instead of a warning."
         ),
-    )
-    dry_run: bool = Field(
-        False,
-        description=(
-            "Create nothing. Return where the session would be placed now, or what it waits for."
-        ),
-    )
-    force: bool = Field(
-        False, description="Run the session even if the result of an equal session could be reused."
     )
 
 
@@ -136,34 +133,39 @@ class CreateQuery(Model):
     status=201,
     location="/v1/sessions/{id}",
     idempotent=True,
-    dry_run=PlanView,
     access="member",
 )
-async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
+async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView:
     return await create(call)
+
+
+@route(
+    "POST",
+    "/v1/sessions/plan",
+    "Show where a session would start now, or what it would wait for, and create nothing",
+    body=SessionSpec,
+    query=PlanQuery,
+    returns=PlanView,
+    access="member",
+)
+async def plan_session(call: Call[SessionSpec, PlanQuery]) -> PlanView:
+    return await plan(call)
+
+
+async def plan(call: Call[SessionSpec, PlanQuery], recorded_priority: int = 0) -> PlanView:
+    """Plan a session, with the checks of ``create``."""
+    spec, _ = await _checked(call, recorded_priority)
+    return await call.deps.explanations.plan_session(call.scope, spec)
 
 
 async def create(
     call: Call[SessionSpec, CreateQuery], template: str | None = None, recorded_priority: int = 0
-) -> SessionView | PlanView:
+) -> SessionView:
     """Create a session. ``template`` is NAME@VERSION of the body's template, and
     ``recorded_priority`` the priority in that template."""
     idempotency_key = call.idempotency_key
     store = call.deps.store
-    await check_secrets(call, call.body)
-    await authorization.check_limits(call, call.body, recorded_priority=recorded_priority)
-    await check_choice(call, call.body)
-    spec = as_job(call.body, await store.groups.site(call.body.resource_group))
-    if spec.type is SessionType.BATCH and spec.reuse is None:
-        reuse = await store.groups.reuse(spec.resource_group, call.scope.owner.project)
-        spec = spec.model_copy(update={"reuse": None if reuse == "never" else reuse})
-
-    forced = call.query.force and spec.reuse not in (None, "never")
-    if forced:  # other sessions may reuse its result, but cannot join it while it runs
-        spec = spec.model_copy(update={"reuse": "success"})
-
-    if call.query.dry_run:
-        return await call.deps.explanations.plan_session(call.scope, spec)
+    spec, forced = await _checked(call, recorded_priority)
     if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if idempotency_key is None:
@@ -178,6 +180,27 @@ async def create(
         return view
 
     return await _with_warnings(call, spec, view)
+
+
+async def _checked(
+    call: Call[SessionSpec, Any], recorded_priority: int
+) -> tuple[SessionSpec, bool]:
+    """The specification as it would be stored, and whether the caller forces it to run. Raises if
+    the caller may not create it."""
+    store = call.deps.store
+    await check_secrets(call, call.body)
+    await authorization.check_limits(call, call.body, recorded_priority=recorded_priority)
+    await check_choice(call, call.body)
+    spec = as_job(call.body, await store.groups.site(call.body.resource_group))
+    if spec.type is SessionType.BATCH and spec.reuse is None:
+        reuse = await store.groups.reuse(spec.resource_group, call.scope.owner.project)
+        spec = spec.model_copy(update={"reuse": None if reuse == "never" else reuse})
+
+    forced = call.query.force and spec.reuse not in (None, "never")
+    if forced:  # other sessions may reuse its result, but cannot join it while it runs
+        spec = spec.model_copy(update={"reuse": "success"})
+
+    return spec, forced
 
 
 async def _with_warnings(
@@ -282,7 +305,7 @@ async def stop_sessions(call: Call[None, StopQuery]) -> StoppedSessions:
     returns=Page[HistoryEntry],
     action=Action.SEE,
 )
-async def get_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:
+async def get_session_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:
     return await call.deps.store.sessions.history(call.scope, call.path("ref"), paging(call.query))
 
 
@@ -293,7 +316,7 @@ async def get_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:
     returns=WhyView,
     action=Action.SEE,
 )
-async def get_why(call: Call[None, NoQuery]) -> WhyView:
+async def explain_session(call: Call[None, NoQuery]) -> WhyView:
     return await call.deps.explanations.why(call.scope, call.path("ref"))
 
 

@@ -33,7 +33,7 @@ async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
     returns=IdleView,
     action=Action.SEE,
 )
-async def get_idle(call: Call[None, NoQuery]) -> IdleView:
+async def get_session_idle(call: Call[None, NoQuery]) -> IdleView:
     return await _view(call, await authorization.session_of(call))
 
 

@@ -79,7 +79,7 @@ class LogQuery(Model):
     action=Action.LOGS,
     streams=True,
 )
-async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
+async def get_session_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Stream the log. Errors before the first chunk are problem responses; later errors abort the
     stream."""
     session = await authorization.session_of(call)

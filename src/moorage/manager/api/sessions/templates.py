@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -90,7 +90,7 @@ async def get_template(call: Call[None, VersionQuery]) -> TemplateView:
     returns=Page[TemplateView],
     access="viewer",
 )
-async def list_versions(call: Call[None, VersionsQuery]) -> Page[TemplateView]:
+async def list_template_versions(call: Call[None, VersionsQuery]) -> Page[TemplateView]:
     return await call.deps.store.templates.versions(
         call.scope, call.path("name"), paging(call.query)
     )
@@ -220,10 +220,38 @@ async def delete_template(call: Call[None, OwnerQuery]) -> TemplateView:
     status=201,
     location="/v1/sessions/{id}",
     idempotent=True,
-    dry_run=PlanView,
     access="member",
 )
-async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> SessionView | PlanView:
+async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> SessionView:
+    made, ref, recorded = await _filled_in(call)
+    view = await sessions.create(made, ref, recorded)
+    if made.scope is not call.scope and view.isolated:
+        warning = (
+            f"the session runs isolated, since template {ref!r}, or one of its bases, was "
+            "not written by an administrator; set the template again to run it as your own"
+        )
+        view = view.model_copy(update={"warnings": [*view.warnings, warning]})
+
+    return view
+
+
+@route(
+    "POST",
+    f"{_TEMPLATE}/sessions/plan",
+    "Show where a session from a template would start now, and create nothing",
+    body=TemplateRun,
+    query=sessions.PlanQuery,
+    returns=PlanView,
+    access="member",
+)
+async def plan_template(call: Call[TemplateRun, sessions.PlanQuery]) -> PlanView:
+    made, _, recorded = await _filled_in(call)
+    return await sessions.plan(made, recorded)
+
+
+async def _filled_in(call: Call[TemplateRun, Any]) -> tuple[Call[SessionSpec, Any], str, int]:
+    """The call with the session that the template describes, the template as NAME@VERSION, and the
+    priority in it."""
     run = call.body
     found = await call.deps.store.templates.get(call.scope, call.path("name"), run.version)
     fields = templates.session_fields(found.template, run.parameters)
@@ -238,15 +266,7 @@ async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> Sessi
     # A session that an administrator starts from somebody else's template has no more rights than
     # that person's own programs.
     made = replace(call, body=spec, scope=call.scope.isolating(found.isolated))  # type: ignore[arg-type]
-    view = await sessions.create(made, found.ref, recorded)  # type: ignore[arg-type]
-    if isinstance(view, SessionView) and made.scope is not call.scope and view.isolated:
-        warning = (
-            f"the session runs isolated, since template {found.ref!r}, or one of its bases, was "
-            "not written by an administrator; set the template again to run it as your own"
-        )
-        view = view.model_copy(update={"warnings": [*view.warnings, warning]})
-
-    return view
+    return made, found.ref, recorded  # type: ignore[return-value]
 
 
 def _check_owner(role: Role, query: OwnerQuery) -> None:

@@ -1,0 +1,1 @@
+"""Clients that generators write from the OpenAPI document, against a real manager."""
