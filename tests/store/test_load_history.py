@@ -343,11 +343,17 @@ async def test_callers_read_the_load_that_they_may_see(store: Store) -> None:
     await sampled(store)
     async with serve(store) as api:
         for caller, seen in (("ann", True), ("mate", True), ("bob", False), ("auditor", True)):
-            for path in ("/v1/endpoints/m/load", "/v1/agents/lab-1/load"):
+            for path in (
+                "/v1/endpoints/m/load",
+                "/v1/agents/lab-1/load",
+                "/v1/agents/lab-1/stats",
+            ):
                 status, text = await api.call(caller, "GET", path)
                 assert status == (200 if seen else 404), (caller, path, text)
 
             assert (await api.call(caller, "GET", "/v1/agents/node-1/load"))[0] == 200
+            status, text = await api.call(caller, "GET", "/v1/stats/agents")
+            assert (status, "lab-1" in text, "node-1" in text) == (200, seen, True), (caller, text)
 
         for query in ("?from=2026-01-01T00:00:00Z&step=minute", "?step=week"):
             status, text = await api.call("ann", "GET", "/v1/endpoints/m/load" + query)

@@ -9,7 +9,10 @@ from pydantic import Field
 from moorage.common.model.session_access import Action
 from moorage.common.model.spec import Model
 from moorage.common.views.resource_usage import AgentStats, SessionStats, SessionUsage
+from moorage.manager.api.groups.handlers import closed_groups
+from moorage.manager.api.http import authorization
 from moorage.manager.api.http.route import SESSION_PATH, Call, Items, NoQuery, route
+from moorage.manager.api.platform.agents import visible_agent
 
 _SECONDS = {"none": 0, "minutes": 60, "hours": 3600}
 
@@ -49,7 +52,8 @@ async def get_session_stats(call: Call[None, IntervalQuery]) -> SessionStats:
     access="viewer",
 )
 async def get_agent_stats(call: Call[None, NoQuery]) -> AgentStats:
-    return await call.deps.store.usage.of_agent(call.path("id"))
+    view = await visible_agent(call)
+    return await call.deps.store.usage.of_agent(view.id)
 
 
 @route(
@@ -75,4 +79,12 @@ async def list_session_stats(call: Call[None, TopQuery]) -> Items[SessionUsage]:
     access="viewer",
 )
 async def list_agent_stats(call: Call[None, NoQuery]) -> Items[AgentStats]:
-    return Items[AgentStats](items=await call.deps.store.usage.top_agents())
+    closed = await closed_groups(call)
+    found = await call.deps.store.usage.top_agents()
+    seen = [
+        stats
+        for stats in found
+        if authorization.may_name(call.scope, stats.resource_group)
+        and stats.resource_group not in closed
+    ]
+    return Items[AgentStats](items=seen)
