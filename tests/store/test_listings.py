@@ -151,6 +151,42 @@ async def test_pages_together_are_the_whole_list_in_every_order(store: Store) ->
                 assert values == sorted(values, reverse=sort.startswith("-")), (path, sort)
 
 
+SEARCHED = ("/v1/sessions", "/v1/endpoints", "/v1/pipelines", "/v1/audit")
+
+
+async def test_search_finds_parts_of_names_as_they_are_written(store: Store) -> None:
+    async with serve(store) as api:
+        for name in ("Train-a.b", "my-train-2", "train_x", "other"):
+            spec = {"name": name, "command": ["true"], "resources": {"cpu": 1}}
+            assert (await api.call("admin", "POST", "/v1/sessions", spec))[0] == 201
+            steps = [{"name": "only", "spec": {"command": ["true"], "resources": {"cpu": 1}}}]
+            body = {"name": f"p-{name}", "steps": steps}
+            assert (await api.call("admin", "POST", "/v1/pipelines", body))[0] == 201
+
+        async def found(path: str, text: str, **query: str) -> list[str]:
+            page = await _page(api, path, search=text, limit="50", **query)
+            return sorted(item["name"] for item in page["items"])
+
+        assert await found("/v1/sessions", "TRAIN", status="PENDING") == [
+            "Train-a.b",
+            "my-train-2",
+            "train_x",
+        ]
+        assert await found("/v1/sessions", "n_x") == ["train_x"], "an underscore is itself"
+        assert await found("/v1/sessions", "%") == [], "and so is a percent sign"
+        assert await found("/v1/sessions", "a.b", sort="name") == ["Train-a.b"]
+        assert await found("/v1/pipelines", "P-oth") == ["p-other"]
+        assert await found("/v1/audit", "N_X") == ["p-train_x"]
+        first = await _page(api, "/v1/sessions", search="train", sort="name", limit="1")
+        rest = await _page(
+            api, "/v1/sessions", search="train", sort="name", cursor=first["next"], limit="50"
+        )
+        assert len(first["items"] + rest["items"]) == 3
+        for path in SEARCHED:
+            assert (await api.call("admin", "GET", f"{path}?search="))[0] == 422
+            assert (await api.call("admin", "GET", f"{path}?search={'x' * 101}"))[0] == 422
+
+
 async def test_items_that_come_and_go_between_pages_move_no_others(store: Store) -> None:
     for name in ("b", "d", "f", "h"):
         await store.users.create(ROOT, UserSpec(name=name))

@@ -86,10 +86,11 @@ class EndpointService:
         selector: Selector = (),
         user: str | None = None,
         project: str | None = None,
+        search: str | None = None,
     ) -> Page[EndpointView]:
-        """Page of endpoints, ordered by name by default."""
+        """Page of endpoints, ordered by name by default. ``search``: a part of the name."""
         records, following = await self._store.page(
-            scope, paging, selector=selector, user=user, project=project
+            scope, paging, selector=selector, user=user, project=project, search=search
         )
         return Page[EndpointView](
             items=[self._view(scope, record) for record in records], next=following

@@ -137,6 +137,7 @@ class MemorySessions:
         selector: Selector,
         endpoint: str | None,
         pipeline: str | None,
+        search: str | None,
         **equal: str | None,
     ) -> Page[SessionView]:
         kept = [
@@ -146,6 +147,7 @@ class MemorySessions:
             and all(value in (None, getattr(view, field)) for field, value in equal.items())
             and endpoint in (None, view.endpoint)
             and pipeline in (None, view.pipeline and view.pipeline.id)
+            and (search or "").lower() in view.name.lower()
             and matches(selector, view.user_labels)
             and scope.reads(view.project)
         ]
@@ -389,13 +391,20 @@ class MemoryEndpoints:
         )
 
     async def page(
-        self, scope: Scope, paging: Paging, *, selector: Selector = (), **equal: str | None
+        self,
+        scope: Scope,
+        paging: Paging,
+        *,
+        selector: Selector = (),
+        search: str | None = None,
+        **equal: str | None,
     ) -> Page[EndpointView]:
         seen = [
             await self.get(scope, name)
             for name, one in reversed(self._endpoints.items())
             if scope.reads(one.owner.project)
             and matches(selector, one.user_labels)
+            and (search or "").lower() in name.lower()
             and all(value in (None, getattr(one.owner, field)) for field, value in equal.items())
         ]
         return page(seen, paging)

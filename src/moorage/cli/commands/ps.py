@@ -71,6 +71,10 @@ Group = Annotated[
         autocompletion=names_of("groups"),
     ),
 ]
+Search = Annotated[
+    str | None,
+    typer.Option("--search", metavar="TEXT", help="Only those whose name contains this text."),
+]
 SortedBy = Annotated[
     str | None,
     typer.Option(
@@ -110,6 +114,7 @@ def ps(
     mine: Mine = False,
     project: Project = None,
     group: Group = None,
+    search: Search = None,
     sort: SortedBy = None,
     quiet: Quiet = False,
     watch: Annotated[
@@ -127,6 +132,7 @@ def ps(
       moorage ps --all -o wide
       moorage ps --mine --status FAILED,ERROR
       moorage ps --user ann --project vision --group gpus
+      moorage ps --search train
       moorage ps --sort -gpus
       moorage ps -l 'team=vision,stage in (dev,test)'
       moorage ps --all --pipeline train
@@ -146,6 +152,7 @@ def ps(
         mine=mine,
         project=project,
         group=group,
+        search=search or None,
         sort=None if sort is None else parse_order(sort),
     ).checked()
 
@@ -201,6 +208,7 @@ class SessionFilter:
     mine: bool = False
     project: str | None = None
     group: str | None = None
+    search: str | None = None
     sort: ListOrder | None = None
 
     def checked(self) -> SessionFilter:
@@ -228,6 +236,7 @@ class SessionFilter:
             user=self.user,
             project=self.project,
             resource_group=self.group,
+            search=self.search,
             sort=None if self.sort is None else self.sort.of_sessions,
         )
         return self.sorted_sessions(found)
@@ -237,6 +246,7 @@ class SessionFilter:
             user=self.user,
             project=self.project,
             selector=self.selector,
+            search=self.search,
             sort=None if self.sort is None else self.sort.of_endpoints,
         )
         return self.sorted_endpoints(found)
@@ -265,6 +275,7 @@ class SessionFilter:
             "user": self.user,
             "project": self.project,
             "selector": self.selector,
+            "search": self.search,
             "sort": None if self.sort is None else self.sort.of_endpoints,
         }
 

@@ -13,6 +13,7 @@ from moorage.cli.commands.ps import (
     Pipeline,
     Project,
     Quiet,
+    Search,
     Selector,
     SessionFilter,
     SortedBy,
@@ -47,6 +48,7 @@ def list_sessions(
     mine: Mine = False,
     project: Project = None,
     group: Group = None,
+    search: Search = None,
     sort: SortedBy = None,
     quiet: Quiet = False,
 ) -> None:
@@ -68,6 +70,7 @@ def list_sessions(
         mine=mine,
         project=project,
         group=group,
+        search=search or None,
         sort=None if sort is None else parse_order(sort),
     ).checked()
 

@@ -20,17 +20,20 @@ class Audit(Resource):
         action: str | None = None,
         resource: str | None = None,
         name: str | None = None,
+        search: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = None,
     ) -> PagedList[AuditEntry]:
-        """Administrative writes, newest first. ``limit``: the most to return; None means all."""
+        """Administrative writes, newest first. ``search``: a part of the name. ``limit``: the most
+        to return; None means all."""
         filters = {
             "actor": actor,
             "user": user,
             "action": action,
             "resource": resource,
             "name": name,
+            "search": search,
             "since": since.isoformat() if since else None,
             "until": until.isoformat() if until else None,
         }

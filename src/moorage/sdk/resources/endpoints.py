@@ -37,14 +37,21 @@ class Endpoints(Resource):
         *,
         user: str | None = None,
         project: str | None = None,
+        search: str | None = None,
         selector: str | None = None,
         sort: str | None = None,
         limit: int | None = None,
     ) -> PagedList[EndpointView]:
         """List endpoints by name. ``selector``: selects by user labels, as in ``sessions.list``.
-        ``sort``: name, created_at, user or project. ``limit``: the most to return; None means
-        all."""
-        query = {"user": user, "project": project, "selector": selector, "sort": sort}
+        ``search``: a part of the name. ``sort``: name, created_at, user or project. ``limit``: the
+        most to return; None means all."""
+        query = {
+            "user": user,
+            "project": project,
+            "search": search,
+            "selector": selector,
+            "sort": sort,
+        }
         return self._list(EndpointView, "/v1/endpoints", query, limit=limit)
 
     async def update(

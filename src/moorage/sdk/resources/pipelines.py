@@ -51,9 +51,9 @@ class Pipelines(Resource):
         yield builder
         builder.view = await self.create(builder.spec())
 
-    def list(self) -> PagedList[PipelineView]:
-        """List pipelines, newest first, without their steps."""
-        return self._list(PipelineView, "/v1/pipelines")
+    def list(self, *, search: str | None = None) -> PagedList[PipelineView]:
+        """List pipelines, newest first, without their steps. ``search``: a part of the name."""
+        return self._list(PipelineView, "/v1/pipelines", {"search": search})
 
     async def get(self, ref: str) -> PipelineView:
         return await self._call(PipelineView, "GET", f"/v1/pipelines/{segment(ref)}")

@@ -84,6 +84,7 @@ class Sessions(Resource):
         resource_group: str | None = None,
         type: SessionType | None = None,
         name: str | None = None,
+        search: str | None = None,
         endpoint: str | None = None,
         pipeline: str | None = None,
         user: str | None = None,
@@ -95,16 +96,17 @@ class Sessions(Resource):
         """List sessions, newest first. ``limit``: the most to return; None means all.
 
         ``statuses``: only sessions in one of these; empty means all. ``Outcome`` has the two
-        statuses of an ended program; TERMINATED covers both. ``selector``: selects by user labels,
-        like "team=vision,stage in (dev,test)". ``pipeline``: an id, or a name, which means its
-        newest pipeline. ``sort``: created_at, name, user, project, resource_group, priority or
-        status, with a leading "-" for descending order.
+        statuses of an ended program; TERMINATED covers both. ``search``: a part of the name.
+        ``selector``: selects by user labels, like "team=vision,stage in (dev,test)". ``pipeline``:
+        an id, or a name, which means its newest pipeline. ``sort``: created_at, name, user,
+        project, resource_group, priority or status, with a leading "-" for descending order.
         """
         query = {
             "status": ",".join(sorted(statuses)) or None,
             "resource_group": resource_group,
             "type": type,
             "name": name,
+            "search": search,
             "endpoint": endpoint,
             "pipeline": pipeline,
             "user": user,

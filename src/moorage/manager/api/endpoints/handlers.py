@@ -20,7 +20,7 @@ from moorage.common.views.endpoints import (
 )
 from moorage.common.views.resources import Page
 from moorage.manager.api.http import authorization
-from moorage.manager.api.http.listing import PageQuery, SelectorText, order, paging
+from moorage.manager.api.http.listing import PageQuery, SearchText, SelectorText, order, paging
 from moorage.manager.api.http.problems import invalid_fields
 from moorage.manager.api.http.request import read_if_match
 from moorage.manager.api.http.route import Call, NoQuery, route
@@ -33,6 +33,7 @@ _ENDPOINT = "/v1/endpoints/{name:.+}"
 class EndpointQuery(PageQuery):
     user: NoNul | None = Field(None, description="Only endpoints of this owner.")
     project: NoNul | None = None
+    search: SearchText | None = None
     selector: SelectorText | None = None
     sort: Literal[
         "name", "-name", "created_at", "-created_at", "user", "-user", "project", "-project"
@@ -86,7 +87,12 @@ async def list_endpoints(call: Call[None, EndpointQuery]) -> Page[EndpointView]:
     query = call.query
     selector = parse_selector(query.selector) if query.selector is not None else ()
     return await call.deps.endpoints.page(
-        call.scope, paging(query), selector=selector, user=query.user, project=query.project
+        call.scope,
+        paging(query),
+        selector=selector,
+        user=query.user,
+        project=query.project,
+        search=query.search,
     )
 
 

@@ -50,6 +50,16 @@ def order(default: str) -> Any:
     return Field(default, description="Field to sort by; a leading - sorts in descending order.")
 
 
+SearchText = Annotated[
+    NoNul,
+    Field(
+        min_length=1,
+        max_length=100,
+        description="Only items whose name contains this text, in upper or lower case.",
+    ),
+]
+
+
 def _check_selector(text: str) -> str:
     parse_selector(text)
     return text

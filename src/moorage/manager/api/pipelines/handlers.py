@@ -35,7 +35,7 @@ from moorage.common.model.templates import split_version
 from moorage.common.views.pipelines import PipelineView, PlannedPipeline, StepView
 from moorage.common.views.resources import Page
 from moorage.manager.api.http import authorization
-from moorage.manager.api.http.listing import PageQuery, order, paging
+from moorage.manager.api.http.listing import PageQuery, SearchText, order, paging
 from moorage.manager.api.http.route import Call, NoQuery, route
 from moorage.manager.api.identity.secrets import check_secrets
 from moorage.manager.api.sessions.idle import check_choice
@@ -72,6 +72,7 @@ class Resolved(NamedTuple):
 
 class PipelineQuery(PageQuery):
     project: NoNul | None = None
+    search: SearchText | None = None
     sort: Literal["created_at", "-created_at", "name", "-name"] = order("-created_at")
 
 
@@ -162,7 +163,9 @@ async def _sessions_of(
 async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
     query = call.query
     repository = call.deps.store.pipelines
-    found, following = await repository.page(call.scope, paging(query), project=query.project)
+    found, following = await repository.page(
+        call.scope, paging(query), project=query.project, search=query.search
+    )
     counts = await repository.counts([pipeline.id for pipeline in found])
     views = []
     for pipeline in found:

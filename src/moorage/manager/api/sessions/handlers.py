@@ -25,6 +25,7 @@ from moorage.common.views.resources import (
 from moorage.manager.api.http import authorization
 from moorage.manager.api.http.listing import (
     PageQuery,
+    SearchText,
     SelectorText,
     WholeQuery,
     order,
@@ -35,6 +36,7 @@ from moorage.manager.api.http.request_tracing import SESSION
 from moorage.manager.api.http.route import SESSION_PATH, Call, NoQuery, route
 from moorage.manager.api.identity.secrets import check_secrets
 from moorage.manager.api.sessions.idle import check_choice
+from moorage.manager.store.database.search import SEARCHED_ROWS
 from moorage.manager.workloads import plain_secrets
 from moorage.manager.workloads.site_jobs import as_job
 
@@ -78,6 +80,13 @@ class SessionQuery(PageQuery):
     resource_group: NoNul | None = None
     type: SessionType | None = None
     name: NoNul | None = None
+    search: SearchText | None = Field(
+        None,
+        description=(
+            "Only sessions whose name contains this text, in upper or lower case. Ended sessions "
+            f"are found if they are among the newest {SEARCHED_ROWS:,} sessions."
+        ),
+    )
     endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
     pipeline: NoNul | None = Field(
         None,
@@ -249,6 +258,7 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
         ),
         endpoint=query.endpoint,
         pipeline=pipeline,
+        search=query.search,
         selector=parse_selector(query.selector) if query.selector is not None else (),
         **equal,
     )

@@ -35,6 +35,7 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.paging import Paging
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.rows import Row, as_uuid
+from moorage.manager.store.database.search import contains
 
 CURSOR_LENGTH = 2000
 _PARAMETER = re.compile(r"\$(\d+)")
@@ -110,10 +111,11 @@ class Listing:
         *args: Any,
         only: Mapping[str, Any] = MappingProxyType({}),
         without: Mapping[str, Collection[str]] = MappingProxyType({}),
+        containing: Mapping[str, str | None] = MappingProxyType({}),
     ) -> tuple[list[Row], str | None]:
         """Fetch one page, like ``fetch_page``. ``args``: arguments of the statement. ``only``:
         values by column, a collection for several, None for all; ``without``: values that are left
-        out."""
+        out; ``containing``: parts of values, None for all."""
         # Untyped, because Postgres infers the types of a hand-written statement.
         bound = [bindparam(f"p{number}", value, NullType()) for number, value in enumerate(args, 1)]
         parsed = text(_PARAMETER.sub(r":p\1 ", self.sql)).bindparams(*bound)
@@ -128,6 +130,9 @@ class Listing:
         ]
         conditions += [
             found[name].not_in(sorted(values)) for name, values in without.items() if values
+        ]
+        conditions += [
+            contains(found[name], part) for name, part in containing.items() if part is not None
         ]
         order = Order(
             {name: found[name] for name in self.sorts}, [found[n] for n in self.key], self.default

@@ -27,6 +27,7 @@ from moorage.manager.store.database.cursors import Listing, Order, fetch_page
 from moorage.manager.store.database.notifier import Notifier
 from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
+from moorage.manager.store.database.search import contains
 from moorage.manager.store.database.unreadable import needs_newer, read_page
 from moorage.manager.store.endpoints.rows import EndpointRecord, read_endpoints, spec_columns
 from moorage.manager.store.schema import tables
@@ -283,12 +284,16 @@ class EndpointStore:
         selector: Selector = (),
         user: str | None = None,
         project: str | None = None,
+        search: str | None = None,
     ) -> tuple[list[EndpointRecord], str | None]:
-        """Page of endpoints, ordered by name by default, with the cursor of the next page."""
+        """Page of endpoints, ordered by name by default, with the cursor of the next page.
+        ``search``: a part of the name."""
         conditions: list[Any] = [_E.deleted_at.is_(None), *_visible(scope)]
         conditions += [
             c == v for c, v in ((_E.owner, user), (_E.project, project)) if v is not None
         ]
+        if search is not None:
+            conditions.append(contains(_E.name, search))
         conditions += selectors.conditions(_E.user_labels, selector)
         statement = select(tables.endpoints).where(*conditions)
         found, following = await fetch_page(self._db, statement, _ORDER, paging)

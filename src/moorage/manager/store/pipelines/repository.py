@@ -314,12 +314,18 @@ class PipelineStore:
         return replace(_stored(found[0]), stopping=found[0]["stopping"])
 
     async def page(
-        self, scope: Scope, paging: Paging = FIRST, *, project: str | None = None
+        self,
+        scope: Scope,
+        paging: Paging = FIRST,
+        *,
+        project: str | None = None,
+        search: str | None = None,
     ) -> tuple[list[StoredPipeline], str | None]:
-        """Page of pipelines, newest first by default, and the cursor of the next page."""
+        """Page of pipelines, newest first by default, and the cursor of the next page. ``search``:
+        a part of the name."""
         projects = None if scope.projects is None else list(scope.projects)
         found, following = await _LISTING.page(
-            self._db, paging, projects, only={"project": project}
+            self._db, paging, projects, only={"project": project}, containing={"name": search}
         )
         return [_stored(row) for row in found], following
 

@@ -14,6 +14,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.cursors import Order, fetch_page
 from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.database.search import contains, newest_ids
 from moorage.manager.store.database.unreadable import read_page
 from moorage.manager.store.schema import tables
 
@@ -63,10 +64,12 @@ class AuditStore:
         filters: dict[str, str],
         since: datetime | None,
         until: datetime | None,
+        search: str | None = None,
         paging: Paging = FIRST,
     ) -> Page[AuditEntry]:
         """Page of entries, newest first by default. ``filters``: values of actor, user, action,
-        resource and name. Raises ``InvalidInput`` for a cursor that is not a page's ``next``."""
+        resource and name. ``search``: a part of the name. Raises ``InvalidInput`` for a cursor that
+        is not a page's ``next``."""
         scope.require_all("audit entries")
         a = tables.audit_log.c
         columns = {"user": a.user_name}
@@ -77,6 +80,9 @@ class AuditStore:
             conditions.append(a.at >= since)
         if until is not None:
             conditions.append(a.at < until)
+
+        if search is not None:
+            conditions += [contains(a.name, search), newest_ids(a.id)]
 
         statement = select(tables.audit_log).where(*conditions)
         rows, following = await fetch_page(self._db, statement, _ORDER, paging)

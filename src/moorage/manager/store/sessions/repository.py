@@ -31,6 +31,7 @@ from moorage.manager.store.database.cursors import Listing, Order, fetch_page
 from moorage.manager.store.database.notifier import Notifier
 from moorage.manager.store.database.queries import SQL, literals
 from moorage.manager.store.database.rows import as_uuid
+from moorage.manager.store.database.search import contains, newest
 from moorage.manager.store.database.unreadable import needs_newer, read_page
 from moorage.manager.store.schema import tables
 from moorage.manager.store.sessions import creation as new_sessions
@@ -359,10 +360,11 @@ class SessionStore:
         selector: Selector = (),
         endpoint: str | None = None,
         pipeline: str | None = None,
+        search: str | None = None,
         **equal: Unpack[SessionMatch],
     ) -> resources.Page[resources.SessionView]:
         """Page of sessions, newest first by default, with one of ``statuses``, or ended with one of
-        ``results``; all if both are empty. ``pipeline``: its id.
+        ``results``; all if both are empty. ``pipeline``: its id. ``search``: a part of the name.
 
         Raises ``InvalidInput`` unless the cursor is a page's ``next``."""
         s = tables.sessions.c
@@ -379,6 +381,10 @@ class SessionStore:
             if value is not None
         ]
         conditions += selectors.conditions(s.user_labels, selector)
+        if search is not None:
+            conditions.append(contains(s.name, search))
+            if not (statuses and not results and statuses <= LIVE):
+                conditions.append(newest(s.created_at))
         if endpoint is not None:
             e = tables.endpoints.c
             conditions.append(s.endpoint_id.in_(select(e.id).where(e.name == endpoint)))
