@@ -3,8 +3,10 @@ origins."""
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
+import aiohttp
 import pytest
 
 from moorage.manager.api.routes import ROUTES
@@ -198,3 +200,54 @@ async def test_console_is_for_its_own_origin(api_database: str) -> None:
             "POST", "/v1/session", json={"key": ADMIN_KEY}, headers={"Origin": NAMED}, key=None
         )
         assert (response.status, problem["code"]) == (403, "csrf")
+
+
+# Compression
+
+
+async def read_raw(api: Api, path: str, accepts: str) -> tuple[Any, bytes]:
+    """The answer and its body as sent."""
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Accept-Encoding": accepts}
+    async with (
+        aiohttp.ClientSession(auto_decompress=False) as http,
+        http.get(f"http://127.0.0.1:{api.port}{path}", headers=headers) as response,
+    ):
+        return response, await response.read()
+
+
+async def test_long_lists_are_compressed_for_those_who_accept_it(api_database: str) -> None:
+    async with serving_api(api_database) as api:
+        for number in range(20):
+            spec = {"name": f"long-{number}", "command": ["true"], "resources": {"cpu": 1}}
+            await api.request("POST", "/v1/sessions", json=spec)
+
+        plain, body = await read_raw(api, "/v1/sessions", "identity")
+        assert "Content-Encoding" not in plain.headers
+        assert plain.headers["Vary"] == "Accept-Encoding"
+        packed, short = await read_raw(api, "/v1/sessions", "br;q=1, gzip;q=0.5")
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert len(short) < len(body) / 4
+        assert gzip.decompress(short) == body
+        assert packed.headers["ETag"] == plain.headers["ETag"]
+        refused, again = await read_raw(api, "/v1/sessions", "gzip;q=0, br")
+        assert (again, "Content-Encoding" in refused.headers) == (body, False)
+        little, _ = await read_raw(api, "/version", "gzip")
+        assert "Content-Encoding" not in little.headers
+        response, _ = await api.request(
+            "GET", "/v1/sessions", headers={"If-None-Match": packed.headers["ETag"]}
+        )
+        assert response.status == 304
+        spec = {"command": ["x" * 5000], "resources": {"cpu": 1}}
+        written, _ = await api.request("POST", "/v1/sessions", json=spec)
+        assert "Content-Encoding" not in written.headers, "writes can answer with secrets"
+
+
+async def test_browsers_are_sent_to_the_console(api_database: str) -> None:
+    async with serving_api(api_database) as api:
+        accepts = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+        response, _ = await api.request(
+            "GET", "/", key=None, headers=accepts, allow_redirects=False
+        )
+        assert (response.status, response.headers["Location"]) == (303, "console/")
+        _, start = await api.request("GET", "/", key=None)
+        assert start["name"] == "moorage"

@@ -34,6 +34,7 @@ from moorage.manager.api.http import docs_page
 from moorage.manager.api.http.audit import REQUEST_ID, is_audited, reader_of, run_audited
 from moorage.manager.api.http.authentication import Authenticator
 from moorage.manager.api.http.authorization import check_access
+from moorage.manager.api.http.compression import compressed
 from moorage.manager.api.http.conditional import conditional
 from moorage.manager.api.http.dependencies import ApiServices
 from moorage.manager.api.http.description import Description, LazyDescription
@@ -239,7 +240,7 @@ def _serve(
             fields = {name: quote(str(getattr(answer, name)), safe="") for name in location_fields}
             response.headers["Location"] = row.location.format_map(fields)
 
-        return conditional(request, response)
+        return await compressed(request, conditional(request, response))
 
     return handler
 

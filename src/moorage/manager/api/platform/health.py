@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from moorage.common.aio import supervisor
+from moorage.common.http.relative import to_root
 from moorage.common.views.resources import Health, View
 from moorage.manager.api.http.description import LazyDescription
 from moorage.manager.api.http.docs_page import HEADERS
@@ -88,9 +89,20 @@ async def get_docs(call: Call[None, NoQuery]) -> web.Response:
     return web.Response(text=description.page, content_type="text/html", headers=HEADERS)
 
 
-@route("GET", "/", "Entry point, with links to the documentation", returns=Start, access="open")
-async def get_start(call: Call[None, NoQuery]) -> Start:
-    return Start(
+@route(
+    "GET",
+    "/",
+    "Entry point, with links to the documentation; sends browsers to the console",
+    returns=Start,
+    access="open",
+)
+async def get_start(call: Call[None, NoQuery]) -> web.Response:
+    request = call.request
+    if "text/html" in request.headers.get("Accept", ""):
+        console = f"{to_root(request.rel_url.raw_path)}console/"
+        return web.Response(status=303, headers={"Location": console, "Vary": "Accept"})
+
+    found = Start(
         name="moorage",
         version=call.deps.version,
         openapi="/openapi.json",
@@ -98,4 +110,9 @@ async def get_start(call: Call[None, NoQuery]) -> Start:
         next_step=(
             "send 'Authorization: Bearer KEY' to the routes of /v1, which /openapi.json describes"
         ),
+    )
+    return web.Response(
+        body=found.model_dump_json().encode(),
+        content_type="application/json",
+        headers={"Vary": "Accept"},
     )
