@@ -14,6 +14,8 @@ COPIES = ("tests/unit/cli/test_cli_copy_script.py",)
 HEALTH = ("tests/unit/agent/test_health.py",)
 EVERYDAY = ("tests/unit/cli/test_cli_everyday.py",)
 MANIFESTS = ("tests/unit/cli/test_cli_apply.py", "-k", "invalid_file or merged")
+LISTINGS = ("tests/store/test_listings.py", "-k", "parts_of_names")
+COMPRESSION = ("tests/store/api/test_api_reading.py", "-k", "compressed")
 REFUSALS = ("tests/store/api/test_api_refusals.py", "-k", "malformed")
 
 MUTATIONS = (
@@ -254,5 +256,40 @@ MUTATIONS = (
         "or (values and not tool.argument):",
         "or (values and False):",
         ("tests/unit/cli/test_cli_mcp.py", "-k", "next_steps"),
+    ),
+    Mutation(
+        "a percent sign in a search matches everything",
+        "manager/store/database/search.py",
+        "autoescape=True",
+        "autoescape=False",
+        LISTINGS,
+    ),
+    Mutation(
+        "a search distinguishes upper and lower case",
+        "manager/store/database/search.py",
+        "column.icontains(",
+        "column.contains(",
+        LISTINGS,
+    ),
+    Mutation(
+        "answers to writes, which can contain secrets, are compressed",
+        "manager/api/http/compression.py",
+        'request.method != "GET"',
+        'request.method == "HEAD"',
+        COMPRESSION,
+    ),
+    Mutation(
+        "a client that refuses gzip gets it",
+        "manager/api/http/compression.py",
+        'return digits.strip("0.") != "" if digits else True',
+        "return True",
+        COMPRESSION,
+    ),
+    Mutation(
+        "devices of nodes that take no new work count as free",
+        "manager/store/platform/sql/overview_free.sql",
+        "AND a.ready AND a.cordon = ''",
+        "AND a.ready",
+        ("tests/store/test_watching.py", "-k", "attention"),
     ),
 )

@@ -160,6 +160,34 @@ async def test_a_closed_group_is_not_watched_by_others(store: Store) -> None:
         assert (await bob.next())[1]["name"] == "open"
 
 
+async def test_overview_names_what_needs_attention(store: Store) -> None:
+    await store.groups.put("closed", GroupOptions(projects=("speech",)), actor="t")
+    for name, group in (("well", "default"), ("full", "default"), ("theirs", "closed")):
+        agent = FakeAgent(store, name=name, gpus=2, group=group)
+        agent.not_ready = "" if name == "well" else "the disk is full"
+        await agent.report()
+
+    async with serve(store) as api:
+
+        async def overview(caller: str) -> Any:
+            return json.loads((await api.call(caller, "GET", "/v1/overview"))[1])
+
+        def free(found: Any) -> tuple[int, int]:
+            [group] = [one for one in found["groups"] if one["name"] == "default"]
+            slot = group["slots"]["cuda.device"]
+            return slot["free_devices"], slot["largest_block"]
+
+        found = await overview("admin")
+        assert [(one["id"], one["not_ready"]) for one in found["troubled_agents"]] == [
+            ("full", "the disk is full"),
+            ("theirs", "the disk is full"),
+        ]
+        assert free(found) == (2, 2), "a node that takes no work offers no free device"
+        assert {one["id"] for one in (await overview("ann"))["troubled_agents"]} == {"full"}
+        await api.call("admin", "PUT", "/v1/agents/well/cordon", {"drain": False})
+        assert free(await overview("admin")) == (0, 0)
+
+
 async def test_overview_and_occupancy(store: Store) -> None:
     agent = FakeAgent(store, gpus=2)
     await agent.report()
@@ -175,7 +203,13 @@ async def test_overview_and_occupancy(store: Store) -> None:
         assert group["sessions"] == {"SCHEDULED": 1, "PENDING": 1}
         assert sum(group["waiting"].values()) == 1
         assert group["agents"] == {"ALIVE": 1}
-        assert group["slots"]["cuda.device"] == {"capacity": 2000, "used": 1000, "unhealthy": 0}
+        assert group["slots"]["cuda.device"] == {
+            "capacity": 2000,
+            "used": 1000,
+            "unhealthy": 0,
+            "free_devices": 1,
+            "largest_block": 1,
+        }
         _, text = await api.call("bob", "GET", "/v1/overview")
         assert json.loads(text)["sessions"] == {"PENDING": 1}
 

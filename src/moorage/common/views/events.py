@@ -99,6 +99,11 @@ class Capacity(View):
     )
     used: int
     unhealthy: int = Field(description="Part of `capacity` that is withheld as unhealthy.")
+    free_devices: int = Field(
+        default=0,
+        description="Whole devices that nothing uses, on agents that accept work. 0 for cpu, mem.",
+    )
+    largest_block: int = Field(default=0, description="The most `free_devices` on a single agent.")
 
 
 class GroupOverview(View):
@@ -113,12 +118,25 @@ class GroupOverview(View):
     slots: dict[str, Capacity] = Field(default={}, description="Capacity by slot.")
 
 
+class TroubledAgent(View):
+    """Agent that is silent, reports why it accepts no new work, or has unhealthy devices."""
+
+    id: str
+    resource_group: str
+    status: AgentStatus
+    not_ready: str = ""
+    faulty_devices: list[str] = Field(default=[])
+
+
 class Overview(View):
     """Counts of the resources that the caller may see, by resource group."""
 
     now: datetime
     sessions: dict[str, int] = Field(default={}, description="Live sessions by status.")
     groups: list[GroupOverview]
+    troubled_agents: list[TroubledAgent] = Field(
+        default=[], description="Agents that need attention; at most 50."
+    )
 
 
 class Holder(View):

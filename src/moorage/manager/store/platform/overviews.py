@@ -20,6 +20,8 @@ from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UnreadableRows, read_page
 from moorage.manager.store.sessions.rows import reload_view
 
+_TROUBLED = 50  # the most agents that the overview names
+
 
 @dataclass(frozen=True, slots=True)
 class OverviewChange:
@@ -84,6 +86,12 @@ class OverviewStore:
         for row in await self._db.fetch(SQL["overview_slots"]):
             slots[row["resource_group"]][row["slot"]] = events.Capacity(**dict(row))
 
+        for row in await self._db.fetch(SQL["overview_free"]):
+            of_group = slots[row["resource_group"]]
+            if (capacity := of_group.get(row["slot"])) is not None:
+                update = {"free_devices": row["free"], "largest_block": row["largest"]}
+                of_group[row["slot"]] = capacity.model_copy(update=update)
+
         sessions: defaultdict[str, list[Row]] = defaultdict(list)
         for row in await self._db.fetch(SQL["overview_sessions"], scope.projects):
             sessions[row["resource_group"]].append(row)
@@ -95,7 +103,13 @@ class OverviewStore:
             for status, n in view.sessions.items():
                 total[status] += n
 
-        return events.Overview(now=self._clock.now(), sessions=dict(total), groups=views)
+        troubled = await self._db.fetch(SQL["overview_troubled"], shown, _TROUBLED)
+        return events.Overview(
+            now=self._clock.now(),
+            sessions=dict(total),
+            groups=views,
+            troubled_agents=[events.TroubledAgent(**dict(row)) for row in troubled],
+        )
 
     async def occupancy(
         self,
