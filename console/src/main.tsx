@@ -11,26 +11,34 @@ import { client, startLive } from "./app/queryClient";
 import { makeRouter } from "./app/router";
 import { SignIn } from "./app/SignIn";
 import { theme } from "./app/theme";
+import { preloadWhenIdle } from "./parts/lazy";
+import { t } from "./texts";
 
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? "";
 setNonce(nonce);
 const router = makeRouter(client);
 startLive();
 void findSession();
+preloadWhenIdle();
 
-// A tab opened before an upgrade requests files that no longer exist, so load the new console once.
-window.addEventListener("vite:preloadError", () => {
-  const last = Number(window.sessionStorage.getItem("moorage-reloaded") ?? 0);
-  if (Date.now() - last > 60_000) {
-    window.sessionStorage.setItem("moorage-reloaded", String(Date.now()));
-    window.location.reload();
-  }
-});
+/** What index.html shows until the console is loaded. */
+function Waiting() {
+  return (
+    <div className="waiting" aria-busy="true">
+      <div className="waiting-head">{t("app.name")}</div>
+      <div className="waiting-body">
+        <div />
+        <div />
+        <div />
+      </div>
+    </div>
+  );
+}
 
 function App() {
   const auth = useAuth();
   if (!auth.known) {
-    return null;
+    return <Waiting />;
   }
   return auth.who ? <RouterProvider router={router} /> : <SignIn cause={auth.cause} />;
 }

@@ -30,7 +30,7 @@ async def test_the_wheel_serves_the_console(home: Path, tmp_path: Path) -> None:
 
     bundle = ROOT / "src" / BUNDLE
     assert packed == {str(file.relative_to(bundle)) for file in bundle.rglob("*") if file.is_file()}
-    assert {"index.html", "theme.js", "icon.svg", "licenses.md"} <= packed
+    assert {"index.html", "start.js", "icon.svg", "licenses.md"} <= packed
     platform = Platform(home)
     platform.env["PYTHONPATH"] = str(unpacked)
     where = [sys.executable, "-c", "import moorage; print(moorage.__file__)"]

@@ -3,6 +3,13 @@ import { backoffMs, noteAnswer, noteSilence } from "./connection";
 import { PREFIX } from "./place";
 import type { components } from "./schema";
 
+declare global {
+  interface Window {
+    /** The answer to the question that `start.js` asked before the console was loaded; null: there was none. */
+    moorageSession?: Promise<Response | null>;
+  }
+}
+
 export type Who = components["schemas"]["WhoAmI"];
 export type SignOutCause = "" | "expired" | "asked";
 
@@ -57,7 +64,9 @@ export function endSession(cause: SignOutCause) {
 export async function findSession(): Promise<void> {
   for (let failures = 0; !auth.known; failures += 1) {
     try {
-      const response = await fetch(`${PREFIX}/v1/session`, { cache: "no-store" });
+      const response =
+        (failures === 0 ? await window.moorageSession : null) ??
+        (await fetch(`${PREFIX}/v1/session`, { cache: "no-store" }));
       if (response.ok) {
         noteAnswer(response.headers.get("date"));
         beginSession((await response.json()) as Who);
@@ -72,6 +81,31 @@ export async function findSession(): Promise<void> {
     }
     noteSilence();
     await new Promise((resolve) => window.setTimeout(resolve, backoffMs(failures)));
+  }
+}
+
+let asking = false;
+
+/** Ask again what the signed-in user may do. Without an answer, nothing changes. */
+export async function refreshSession(): Promise<void> {
+  if (asking || !auth.who) {
+    return;
+  }
+  asking = true;
+  try {
+    const response = await fetch(`${PREFIX}/v1/session`, { cache: "no-store", headers: BACKGROUND });
+    if (response.status === 401) {
+      endSession("expired");
+    } else if (response.ok) {
+      const who = (await response.json()) as Who;
+      if (auth.who && JSON.stringify(who) !== JSON.stringify(auth.who)) {
+        change({ ...auth, who });
+      }
+    }
+  } catch {
+    // The next request reports the outage.
+  } finally {
+    asking = false;
   }
 }
 
@@ -90,4 +124,21 @@ export function useAuth(): Auth {
 export function usePlatformRole(): "admin" | "auditor" | "" {
   const { who } = useAuth();
   return who?.role === "admin" || who?.role === "auditor" ? who.role : "";
+}
+
+/** "administer": everything. "change": create and stop what belongs to the project. */
+export type Right = "administer" | "change";
+
+const CHANGING = ["member", "project-admin", "admin"];
+
+/** Whether the signed-in user has the right, by the role that the manager reported last. */
+export function useMay(right: Right): boolean {
+  const { who } = useAuth();
+  if (!who) {
+    return false;
+  }
+  const inProject = who.projects?.[who.project] ?? "";
+  return right === "administer"
+    ? who.role === "admin"
+    : CHANGING.includes(who.role) || CHANGING.includes(inProject);
 }

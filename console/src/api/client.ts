@@ -1,5 +1,5 @@
 import createClient from "openapi-fetch";
-import { credentials, endSession } from "./auth";
+import { credentials, endSession, refreshSession } from "./auth";
 import { noteAnswer, noteSilence } from "./connection";
 import { MANAGER } from "./place";
 import type { components, paths } from "./schema";
@@ -73,6 +73,9 @@ export async function send(input: Request | string, init?: RequestInit): Promise
   }
   if (response.status === 401) {
     endSession("expired");
+  }
+  if (response.status === 403) {
+    void refreshSession(); // perhaps the user has lost a right since
   }
   return response;
 }

@@ -1,5 +1,5 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { BACKGROUND, endSession, isSignedIn } from "./auth";
+import { BACKGROUND, endSession, isSignedIn, refreshSession } from "./auth";
 import { backoffMs, isLive, noteAnswer, noteLive } from "./connection";
 import { PREFIX } from "./place";
 import { refreshAll } from "./queries";
@@ -10,14 +10,22 @@ const LOCK = "moorage-events";
 const CHANNEL = "moorage-events";
 const SILENT_MS = 40_000;
 const GATHER_MS = 250;
+// Lists and counts are refetched at most this often, however much changes. Otherwise, a hundred open consoles would
+// cost the manager more than the sessions do. The page of a session follows its own changes at once.
+const SPACING_MS = 5000;
 // The manager has no stream: how long to wait before asking again.
 const ABSENT_MS = 60_000;
 
 interface Message {
   kinds?: string[];
+  /** The ids and names of the sessions that changed. */
+  sessions?: string[];
   reset?: boolean;
   live?: boolean;
 }
+
+/** The keys of lists of sessions; others are those of single sessions. */
+const LISTS = new Set(["list", "pages"]);
 
 const KEYS: Record<string, string[]> = {
   session: ["sessions", "overview", "occupancy"],
@@ -31,14 +39,33 @@ const KEYS: Record<string, string[]> = {
 export function followEvents(client: QueryClient) {
   const channel = new BroadcastChannel(CHANNEL);
   const gathered = new Set<string>();
+  const sessions = new Set<string>();
   let timer = 0;
+  let soon = 0;
+  let quietUntil = 0;
 
   function flush() {
     timer = 0;
+    quietUntil = performance.now() + SPACING_MS * (0.8 + 0.4 * Math.random());
     for (const key of gathered) {
-      void client.invalidateQueries({ queryKey: [key], refetchType: "active" });
+      void client.invalidateQueries({
+        queryKey: [key],
+        refetchType: "active",
+        predicate: ({ queryKey }) => key !== "sessions" || LISTS.has(String(queryKey[1])),
+      });
     }
     gathered.clear();
+  }
+
+  function flushSessions() {
+    soon = 0;
+    const changed = new Set(sessions);
+    sessions.clear();
+    void client.invalidateQueries({
+      queryKey: ["sessions"],
+      refetchType: "active",
+      predicate: ({ queryKey }) => changed.has(String(queryKey[1])),
+    });
   }
 
   function receive(message: Message) {
@@ -58,8 +85,14 @@ export function followEvents(client: QueryClient) {
         gathered.add(key);
       }
     }
+    for (const session of message.sessions ?? []) {
+      sessions.add(session);
+    }
+    if (sessions.size > 0 && soon === 0) {
+      soon = window.setTimeout(flushSessions, GATHER_MS);
+    }
     if (gathered.size > 0 && timer === 0) {
-      timer = window.setTimeout(flush, GATHER_MS);
+      timer = window.setTimeout(flush, Math.max(GATHER_MS, quietUntil - performance.now()));
     }
   }
 
@@ -86,6 +119,7 @@ async function lead(tell: (message: Message) => void): Promise<never> {
       failures = 0;
     });
     tell({ live: false });
+    void refreshSession(); // the manager ends the stream of a user whose rights change
     await sleep(ended === "absent" ? ABSENT_MS : backoffMs(failures));
   }
 }
@@ -137,16 +171,24 @@ async function read(
 
 function dispatch(text: string, tell: (message: Message) => void, seen: (id: string) => void) {
   const kinds = new Set<string>();
+  const sessions: string[] = [];
   for (const event of text.split("\n\n")) {
     for (const line of event.split("\n")) {
       if (line.startsWith("id:")) {
         seen(line.slice(3).trim());
       } else if (line.startsWith("event:")) {
         kinds.add(line.slice(6).trim());
+      } else if (line.startsWith("data:")) {
+        sessions.push(...sessionOf(line.slice(5)));
       }
     }
   }
   if (kinds.size > 0) {
-    tell({ kinds: [...kinds], reset: kinds.has("reset") });
+    tell({ kinds: [...kinds], sessions, reset: kinds.has("reset") });
   }
+}
+
+function sessionOf(data: string): string[] {
+  const change = JSON.parse(data) as { kind?: string; id?: string; name?: string };
+  return change.kind === "session" ? [change.id ?? "", change.name ?? ""] : [];
 }

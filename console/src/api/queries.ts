@@ -1,6 +1,7 @@
 import { keepPreviousData, type QueryClient, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "./client";
 import { isLive, serverNow } from "./connection";
+import type { paths } from "./schema";
 import type { SessionType, Status } from "./statuses";
 
 // How often open pages poll: without the event stream, and with it, for data that has no events.
@@ -54,6 +55,13 @@ export const agentStatsQuery = (id: string) =>
     queryKey: ["agents", id, "stats"],
     queryFn: () => unwrap(api.GET("/v1/agents/{id}/stats", { params: { path: { id } } })),
   });
+
+/** What all nodes and their devices do now. It has no events. */
+export const allStatsQuery = queryOptions({
+  queryKey: ["agent-stats"],
+  queryFn: async () => (await unwrap(api.GET("/v1/stats/agents"))).items,
+  refetchInterval: 15_000,
+});
 
 export const agentHistoryQuery = (id: string) =>
   queryOptions({
@@ -121,11 +129,17 @@ export const agentLoadQuery = (id: string, range: LoadRange) =>
     ...LOAD_OPTIONS,
   });
 
+export type SessionSort = NonNullable<
+  NonNullable<paths["/v1/sessions"]["get"]["parameters"]["query"]>["sort"]
+>;
+
 export interface SessionFilter {
   status?: Status[];
   resource_group?: string;
   type?: SessionType;
   name?: string;
+  search?: string;
+  sort?: SessionSort;
   endpoint?: string;
   limit?: number;
 }
@@ -172,8 +186,15 @@ export const appsQuery = (ref: string) =>
       (await unwrap(api.GET("/v1/sessions/{ref}/apps", { params: { path: { ref } } }))).items,
   });
 
-export const pipelinePage = (cursor?: string) =>
-  unwrap(api.GET("/v1/pipelines", { params: { query: { limit: 50, ...(cursor ? { cursor } : {}) } } }));
+export interface PipelineFilter {
+  search?: string;
+  sort?: "name" | "-name" | "created_at" | "-created_at";
+}
+
+export const pipelinePage = (filter: PipelineFilter, cursor?: string) =>
+  unwrap(
+    api.GET("/v1/pipelines", { params: { query: { limit: 50, ...filter, ...(cursor ? { cursor } : {}) } } }),
+  );
 
 // Large pipelines have long answers.
 const MANY_STEPS = 1000;

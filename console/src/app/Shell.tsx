@@ -1,7 +1,7 @@
 import { ActionIcon, AppShell, Burger, Button, Group, NavLink, useMantineColorScheme } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
-import { Fragment, lazy, Suspense, useEffect } from "react";
+import { Fragment, Suspense, useEffect } from "react";
 import { endSession, useAuth, usePlatformRole } from "@/api/auth";
 import { api } from "@/api/client";
 import { useConnection } from "@/api/connection";
@@ -9,6 +9,7 @@ import { CONSOLE } from "@/api/place";
 import { type UnreadableRow, useUnreadable } from "@/api/unreadable";
 import { Outcomes } from "@/parts/actions";
 import { clockTime, visible } from "@/parts/format";
+import { lazy } from "@/parts/lazy";
 import { Page } from "@/parts/Page";
 import { Empty } from "@/parts/States";
 import { t } from "@/texts";

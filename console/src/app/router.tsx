@@ -1,13 +1,9 @@
 import type { QueryClient } from "@tanstack/react-query";
-import {
-  createRootRouteWithContext,
-  createRoute,
-  createRouter,
-  lazyRouteComponent,
-} from "@tanstack/react-router";
+import { createRootRouteWithContext, createRoute, createRouter } from "@tanstack/react-router";
 import { CONSOLE } from "@/api/place";
 import { type SessionType, STATUSES, type Status, TYPES } from "@/api/statuses";
 import { STATES, type StepState } from "@/pages/pipelines/Counts";
+import { lazyRouteComponent } from "@/parts/lazy";
 import { Problem } from "@/parts/States";
 import { NotFound, Shell } from "./Shell";
 
@@ -18,7 +14,18 @@ const root = createRootRouteWithContext<{ client: QueryClient }>()({
 
 const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
 
-export interface SessionSearch {
+/** The view of a list, see `useListView`. */
+interface ListSearch {
+  search?: string | undefined;
+  sort?: string | undefined;
+}
+
+const listSearch = (search: Record<string, unknown>): ListSearch => ({
+  search: typeof search.search === "number" ? String(search.search) : text(search.search),
+  sort: text(search.sort),
+});
+
+export interface SessionSearch extends ListSearch {
   status?: Status[] | undefined;
   group?: string | undefined;
   type?: SessionType | undefined;
@@ -28,6 +35,10 @@ export interface SessionSearch {
 
 export interface PipelineSearch {
   state?: StepState | undefined;
+}
+
+interface AgentSearch extends ListSearch {
+  group?: string | undefined;
 }
 
 export interface CreateSearch {
@@ -55,7 +66,10 @@ const group = createRoute({
 const agents = createRoute({
   getParentRoute: () => root,
   path: "/agents",
-  validateSearch: (search: Record<string, unknown>): CreateSearch => ({ group: text(search.group) }),
+  validateSearch: (search: Record<string, unknown>): AgentSearch => ({
+    ...listSearch(search),
+    group: text(search.group),
+  }),
   component: lazyRouteComponent(() => import("@/pages/agents/Agents"), "Agents"),
 });
 
@@ -69,6 +83,7 @@ const sessions = createRoute({
   getParentRoute: () => root,
   path: "/sessions",
   validateSearch: (search: Record<string, unknown>): SessionSearch => ({
+    ...listSearch(search),
     status: Array.isArray(search.status)
       ? STATUSES.filter((status) => (search.status as unknown[]).includes(status))
       : undefined,

@@ -1,6 +1,11 @@
-import { Button, Table, Text } from "@mantine/core";
-import { memo, type ReactNode, useState } from "react";
+import { Button, Checkbox, Table, Text, TextInput } from "@mantine/core";
+import { memo, type ReactNode, useEffect, useMemo, useState } from "react";
 import { t } from "@/texts";
+import { type BulkAction, BulkBar } from "./Bulk";
+import type { ListView } from "./listView";
+import { Empty } from "./States";
+
+type Sortable = string | number | null | undefined;
 
 export interface Column<T> {
   key: string;
@@ -9,6 +14,12 @@ export interface Column<T> {
   right?: boolean;
   /** Left out if there is little room. */
   wide?: boolean;
+  /** The value by which rows are sorted. Without it, and without `order`, the column cannot be sorted. */
+  sort?: (row: T) => Sortable;
+  /** The field by which the manager sorts a list that is loaded page by page. */
+  order?: string;
+  /** A text that may be long: one line, whose whole text is its title. */
+  line?: (row: T) => string;
 }
 
 interface Props<T> {
@@ -18,44 +29,134 @@ interface Props<T> {
   id: (row: T) => string;
   empty?: ReactNode;
   more?: { load: () => void; loading: boolean } | undefined;
+  /** Makes the list searchable and sortable. */
+  view?: ListView;
+  /** The text of a row that is searched. Without it, the manager searches. */
+  searched?: (row: T) => string;
+  /** Whether the manager searches and sorts, because only some of the rows are loaded. */
+  remote?: boolean;
+  /** Further filters, beside the search. */
+  filters?: ReactNode;
+  bulk?: BulkAction<T>[] | undefined;
+  nameOf?: (row: T) => string;
 }
 
 const SHOWN = 40;
 
-/** A table; on a narrow screen each row becomes a card whose fields have the headers as labels. */
-export function DataTable<T>({ label, columns, rows, id, empty, more }: Props<T>) {
-  const [limit, setLimit] = useState(SHOWN);
-  if (rows.length === 0 && empty) {
-    return <>{empty}</>;
+function compare(a: Sortable, b: Sortable): number {
+  const [none, other] = [a ?? "", b ?? ""];
+  if (typeof none === "number" && typeof other === "number") {
+    return none - other;
   }
+  return String(none).localeCompare(String(other), "en", { numeric: true, sensitivity: "base" });
+}
+
+/** The rows that match the search, in the order of the view. */
+function arranged<T>({ rows, columns, view, searched, remote }: Props<T>): T[] {
+  if (!view || remote) {
+    return rows;
+  }
+  const wanted = view.search.trim().toLowerCase();
+  const found =
+    wanted && searched ? rows.filter((row) => searched(row).toLowerCase().includes(wanted)) : rows;
+  const descending = view.sort.startsWith("-");
+  const value = columns.find((column) => column.key === view.sort.replace(/^-/, ""))?.sort;
+  if (!value) {
+    return found;
+  }
+  return [...found].sort((a, b) => compare(value(a), value(b)) * (descending ? -1 : 1));
+}
+
+/** A table; on a narrow screen each row becomes a card whose fields have the headers as labels. */
+export function DataTable<T>(props: Props<T>) {
+  const { label, columns, rows, id, empty, more, view, searched, remote, filters, bulk } = props;
+  const [limit, setLimit] = useState(SHOWN);
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  // biome-ignore lint/correctness/useExhaustiveDependencies: these are all that the order depends on
+  const shown = useMemo(() => arranged(props), [rows, columns, view, searched, remote]);
+  const visibleRows = shown.slice(0, limit);
+  const selected = shown.filter((row) => chosen.has(id(row)));
+  const searchable = view !== undefined && (searched !== undefined || remote === true);
+  const choose = (keys: string[], on: boolean) =>
+    setChosen((before) => {
+      const others = [...before].filter((key) => !keys.includes(key));
+      return new Set(on ? [...others, ...keys] : others);
+    });
+  const search = searchable && (rows.length > 0 || view.search) ? <SearchBox view={view} /> : null;
+  const head =
+    search || filters ? (
+      <div className="filters">
+        {search}
+        {filters}
+      </div>
+    ) : null;
+  if (shown.length === 0 && (empty || view?.search)) {
+    return (
+      <>
+        {head}
+        {view?.search ? <Empty title={t("table.nothing", { text: view.search })} /> : empty}
+      </>
+    );
+  }
+  const all = visibleRows.length > 0 && visibleRows.every((row) => chosen.has(id(row)));
   return (
     <>
+      {head}
+      {bulk && selected.length > 0 ? (
+        <BulkBar
+          selected={selected}
+          actions={bulk}
+          nameOf={props.nameOf ?? id}
+          clear={() => setChosen(new Set())}
+        />
+      ) : null}
       <Table.ScrollContainer minWidth={0} type="native" className="table-box">
-        <Table className="data" highlightOnHover aria-label={label} verticalSpacing={7}>
+        <Table
+          className={view ? "data one-line" : "data"}
+          highlightOnHover
+          aria-label={label}
+          verticalSpacing={7}
+        >
           <Table.Thead>
             <Table.Tr>
-              {columns.map((column) => (
-                <Table.Th key={column.key} scope="col" className={classOf(column)}>
-                  {column.header}
+              {bulk ? (
+                <Table.Th className="choice">
+                  <Checkbox
+                    size="xs"
+                    aria-label={t("bulk.all")}
+                    checked={all}
+                    indeterminate={!all && selected.length > 0}
+                    onChange={() => choose(visibleRows.map(id), !all)}
+                  />
                 </Table.Th>
+              ) : null}
+              {columns.map((column) => (
+                <Header key={column.key} column={column as Column<never>} view={view} remote={remote} />
               ))}
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
-            {rows.slice(0, limit).map((row) => (
-              <Row key={id(row)} row={row} columns={columns as Column<unknown>[]} />
+            {visibleRows.map((row) => (
+              <Row
+                key={id(row)}
+                row={row}
+                columns={columns as Column<unknown>[]}
+                choice={bulk ? (props.nameOf ?? id)(row) : undefined}
+                chosen={chosen.has(id(row))}
+                choose={(on) => choose([id(row)], on)}
+              />
             ))}
           </Table.Tbody>
         </Table>
       </Table.ScrollContainer>
       <div className="table-foot">
         <Text size="xs" className="dim">
-          {rows.length > limit
-            ? t("table.some", { shown: limit, count: rows.length })
-            : t("table.all", { count: rows.length })}
+          {shown.length > limit
+            ? t("table.some", { shown: limit, count: shown.length })
+            : t("table.all", { count: shown.length })}
           {more ? t("table.andMore") : ""}
         </Text>
-        {rows.length > limit ? (
+        {shown.length > limit ? (
           <Button size="xs" variant="default" onClick={() => setLimit(limit + 5 * SHOWN)}>
             {t("table.show")}
           </Button>
@@ -69,17 +170,111 @@ export function DataTable<T>({ label, columns, rows, id, empty, more }: Props<T>
   );
 }
 
-const classOf = (column: Column<never>) =>
-  [column.right ? "right" : "", column.wide ? "wide-only" : ""].join(" ").trim() || undefined;
+const SETTLED_MS = 250;
 
-const Row = memo(function Row({ row, columns }: { row: unknown; columns: Column<unknown>[] }) {
+/** Search while typing: the address, and so the list, follows when typing pauses. */
+function SearchBox({ view }: { view: ListView }) {
+  const [typed, setTyped] = useState(view.search);
+  const { search, change } = view;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only a change from elsewhere replaces what is typed
+  useEffect(() => {
+    if (typed.trim() !== search) {
+      setTyped(search);
+    }
+  }, [search]);
+  useEffect(() => {
+    if (typed.trim() === search) {
+      return;
+    }
+    const timer = window.setTimeout(() => change({ search: typed.trim() }), SETTLED_MS);
+    return () => window.clearTimeout(timer);
+  }, [typed, search, change]);
   return (
-    <Table.Tr>
-      {columns.map((column) => (
-        <Table.Td key={column.key} className={classOf(column as Column<never>)} data-label={column.header}>
-          {column.cell(row)}
-        </Table.Td>
-      ))}
-    </Table.Tr>
+    <TextInput
+      size="xs"
+      type="search"
+      label={t("table.search")}
+      maxLength={100}
+      value={typed}
+      onChange={(event) => setTyped(event.currentTarget.value)}
+    />
   );
-});
+}
+
+function Header({
+  column,
+  view,
+  remote,
+}: {
+  column: Column<never>;
+  view: ListView | undefined;
+  remote: boolean | undefined;
+}) {
+  const sortable = view !== undefined && (remote ? column.order !== undefined : column.sort !== undefined);
+  if (!sortable) {
+    return (
+      <Table.Th scope="col" className={classOf(column)}>
+        {column.header}
+      </Table.Th>
+    );
+  }
+  const now = view.sort === column.key ? "ascending" : view.sort === `-${column.key}` ? "descending" : "none";
+  // First ascending, then descending, then the list's own order.
+  const next = { none: column.key, ascending: `-${column.key}`, descending: "" }[now];
+  return (
+    <Table.Th scope="col" className={classOf(column)} aria-sort={now}>
+      <button type="button" className="sorter" onClick={() => view.change({ sort: next })}>
+        {column.header}
+        <span aria-hidden="true">{{ none: "", ascending: " ↑", descending: " ↓" }[now]}</span>
+      </button>
+    </Table.Th>
+  );
+}
+
+const classOf = (column: Column<never>) =>
+  [column.right ? "right" : "", column.wide ? "wide-only" : "", column.line ? "line" : ""].join(" ").trim() ||
+  undefined;
+
+interface RowProps {
+  row: unknown;
+  columns: Column<unknown>[];
+  /** The name of the row in its checkbox; without one, it has none. */
+  choice: string | undefined;
+  chosen: boolean;
+  choose: (on: boolean) => void;
+}
+
+// `choose` is left out: it changes at each drawing, and does the same.
+const Row = memo(
+  function Row({ row, columns, choice, chosen, choose }: RowProps) {
+    return (
+      <Table.Tr data-chosen={chosen || undefined}>
+        {choice === undefined ? null : (
+          <Table.Td className="choice" data-label={t("bulk.one")}>
+            <Checkbox
+              size="xs"
+              aria-label={t("bulk.choose", { name: choice })}
+              checked={chosen}
+              onChange={(event) => choose(event.currentTarget.checked)}
+            />
+          </Table.Td>
+        )}
+        {columns.map((column) => (
+          <Table.Td
+            key={column.key}
+            className={classOf(column as Column<never>)}
+            data-label={column.header}
+            title={column.line?.(row) || undefined}
+          >
+            {column.line ? <span className="line-text">{column.cell(row)}</span> : column.cell(row)}
+          </Table.Td>
+        ))}
+      </Table.Tr>
+    );
+  },
+  (before, after) =>
+    before.row === after.row &&
+    before.columns === after.columns &&
+    before.chosen === after.chosen &&
+    before.choice === after.choice,
+);

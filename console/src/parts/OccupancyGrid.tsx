@@ -1,52 +1,50 @@
 import { Select, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type KeyboardEvent, memo, useMemo, useRef, useState } from "react";
 import type { Schemas } from "@/api/client";
+import { allStatsQuery } from "@/api/queries";
 import { t } from "@/texts";
-import { number, visible } from "./format";
-import { Empty } from "./States";
+import { visible } from "./format";
+import { FreeBlock, HeatMap } from "./HeatMap";
+import {
+  COLOUR_BY,
+  type ColourBy,
+  type Colouring,
+  closedFor,
+  colouringOf,
+  describe,
+  devicesOf,
+  isDevice,
+  stateOfDevice,
+} from "./occupancy";
+import { Empty, Problem } from "./States";
 import { StatusText } from "./Status";
 
 type AgentRow = Schemas["AgentOccupancy"];
 type Slot = Schemas["OccupiedSlot"];
-type ColourBy = "project" | "user";
-
 const ROW = 34;
-const COLOURS = 8;
-
-/** Colours of the projects (or users) that use the most; all others share one. */
-function palette(agents: AgentRow[], by: ColourBy): Map<string, string> {
-  const held = new Map<string, number>();
-  for (const agent of agents) {
-    for (const slot of agent.slots) {
-      for (const holder of slot.holders ?? []) {
-        const name = holder[by] ?? "";
-        if (!holder.hidden && name !== "") {
-          held.set(name, (held.get(name) ?? 0) + holder.amount);
-        }
-      }
-    }
-  }
-  const ranked = [...held].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([name]) => name);
-  return new Map(ranked.map((name, rank) => [name, rank < COLOURS ? String(rank) : "other"]));
-}
-
 const freeOf = (agent: AgentRow) =>
   agent.slots.filter(isDevice).reduce((total, slot) => total + Math.max(0, slot.capacity - slot.used), 0);
 
-const isDevice = (slot: Slot) => slot.device_id !== "";
-
 const SORTS = ["name", "free"] as const;
 
-/** Each agent is a row of devices; each device shows who is using its shares. */
+// With more nodes than this, the map shows more on one screen than rows do.
+const ROWS_FIT = 16;
+const LAYOUTS = ["rows", "map"] as const;
+
+/** The devices of each agent, and who is using them: in rows if there are few nodes, as a map if there are many. */
 export function OccupancyGrid({ agents }: { agents: AgentRow[] }) {
   const [by, setBy] = useState<ColourBy>("project");
   const [sort, setSort] = useState<(typeof SORTS)[number]>("name");
   const [search, setSearch] = useState("");
-  const colours = useMemo(() => palette(agents, by), [agents, by]);
+  const [layout, setLayout] = useState<(typeof LAYOUTS)[number] | null>(null);
+  const measured = by === "load" || by === "memory";
+  const stats = useQuery({ ...allStatsQuery, enabled: measured });
+  const colouring = useMemo(() => colouringOf(agents, by, stats.data), [agents, by, stats.data]);
   const rows = useMemo(() => {
-    const wanted = agents.filter((agent) => agent.agent_id.includes(search));
+    const wanted = agents.filter((agent) => agent.agent_id.toLowerCase().includes(search.toLowerCase()));
     return sort === "free"
       ? [...wanted].sort((a, b) => freeOf(b) - freeOf(a) || a.agent_id.localeCompare(b.agent_id))
       : wanted;
@@ -54,8 +52,10 @@ export function OccupancyGrid({ agents }: { agents: AgentRow[] }) {
   if (agents.length === 0) {
     return <Empty title={t("grid.noAgents")}>{t("grid.noAgentsText")}</Empty>;
   }
+  const shown = layout ?? (agents.length > ROWS_FIT ? "map" : "rows");
   return (
     <div>
+      <FreeBlock agents={agents} />
       <div className="filters">
         <TextInput
           label={t("grid.search")}
@@ -67,10 +67,7 @@ export function OccupancyGrid({ agents }: { agents: AgentRow[] }) {
           label={t("grid.colour")}
           size="xs"
           allowDeselect={false}
-          data={[
-            { value: "project", label: t("field.project") },
-            { value: "user", label: t("field.user") },
-          ]}
+          data={COLOUR_BY.map((value) => ({ value, label: t(`grid.by_${value}`) }))}
           value={by}
           onChange={(value) => setBy(value as ColourBy)}
         />
@@ -82,17 +79,39 @@ export function OccupancyGrid({ agents }: { agents: AgentRow[] }) {
           value={sort}
           onChange={(value) => setSort(value as "name" | "free")}
         />
+        <Select
+          label={t("grid.layout")}
+          size="xs"
+          allowDeselect={false}
+          data={LAYOUTS.map((value) => ({ value, label: t(`grid.layout_${value}`) }))}
+          value={shown}
+          onChange={(value) => setLayout(value as (typeof LAYOUTS)[number])}
+        />
       </div>
-      <Legend colours={colours} />
-      <Rows agents={rows} colours={colours} by={by} />
+      {measured && stats.error ? <Problem error={stats.error} retry={() => void stats.refetch()} /> : null}
+      <Legend colouring={colouring} />
+      {rows.length === 0 ? (
+        <Empty title={t("table.nothing", { text: search })} />
+      ) : shown === "map" ? (
+        <HeatMap agents={rows} colouring={colouring} />
+      ) : (
+        <Rows agents={rows} colouring={colouring} />
+      )}
     </div>
   );
 }
 
-function Legend({ colours }: { colours: Map<string, string> }) {
-  const named = [...colours].filter(([, colour]) => colour !== "other");
-  const others = colours.size - named.length;
-  const fixed = ["free", "faulty", "closed"] as const;
+const SHADES = ["0", "1", "2", "3", "4", "5"] as const;
+
+function Legend({ colouring }: { colouring: Colouring }) {
+  const named = [...colouring.names].filter(([, colour]) => colour !== "other");
+  const others = colouring.names.size - named.length;
+  const people = colouring.by === "project" || colouring.by === "user";
+  const fixed = people
+    ? (["free", "faulty", "closed"] as const)
+    : colouring.by === "allocation"
+      ? (["faulty", "closed"] as const)
+      : (["unknown", "faulty", "closed"] as const);
   return (
     <div className="legend">
       {named.map(([name, colour]) => (
@@ -107,6 +126,14 @@ function Legend({ colours }: { colours: Map<string, string> }) {
           {t("grid.others", { count: others })}
         </span>
       ) : null}
+      {people
+        ? null
+        : SHADES.map((step) => (
+            <span key={step}>
+              <i className={`swatch-shade-${step}`} />
+              {t(`grid.shade_${step}`)}
+            </span>
+          ))}
       {fixed.map((kind) => (
         <span key={kind}>
           <i className={`swatch-${kind}`} />
@@ -119,11 +146,10 @@ function Legend({ colours }: { colours: Map<string, string> }) {
 
 interface RowsProps {
   agents: AgentRow[];
-  colours: Map<string, string>;
-  by: ColourBy;
+  colouring: Colouring;
 }
 
-function Rows({ agents, colours, by }: RowsProps) {
+function Rows({ agents, colouring }: RowsProps) {
   const box = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState<[number, number]>([0, 0]);
   const virtual = useVirtualizer({
@@ -176,8 +202,7 @@ function Rows({ agents, colours, by }: RowsProps) {
               agent={agents[item.index] as AgentRow}
               row={item.index}
               focus={at[0] === item.index ? at[1] : -1}
-              colours={colours}
-              by={by}
+              colouring={colouring}
             />
           </div>
         ))}
@@ -190,13 +215,12 @@ interface CellsProps {
   agent: AgentRow;
   row: number;
   focus: number;
-  colours: Map<string, string>;
-  by: ColourBy;
+  colouring: Colouring;
 }
 
-const AgentCells = memo(function AgentCells({ agent, row, focus, colours, by }: CellsProps) {
-  const closed = agent.cordon !== "" || agent.draining || agent.status !== "ALIVE";
-  const devices = agent.slots.filter(isDevice);
+const AgentCells = memo(function AgentCells({ agent, row, focus, colouring }: CellsProps) {
+  const closed = closedFor(agent);
+  const devices = devicesOf(agent);
   const state =
     agent.status !== "ALIVE" ? agent.status : agent.draining || agent.cordon ? "draining" : "ALIVE";
   return (
@@ -214,13 +238,12 @@ const AgentCells = memo(function AgentCells({ agent, row, focus, colours, by }: 
         {devices.map((slot, column) => (
           <Cell
             key={`${slot.slot}/${slot.device_id}`}
-            agent={agent.agent_id}
+            agent={agent}
             slot={slot}
             closed={closed}
             place={`${row}-${column}`}
             tabbable={focus === column || (row === 0 && focus === -1 && column === 0)}
-            colours={colours}
-            by={by}
+            colouring={colouring}
           />
         ))}
       </div>
@@ -229,19 +252,20 @@ const AgentCells = memo(function AgentCells({ agent, row, focus, colours, by }: 
 });
 
 interface CellProps {
-  agent: string;
+  agent: AgentRow;
   slot: Slot;
   closed: boolean;
   place: string;
   tabbable: boolean;
-  colours: Map<string, string>;
-  by: ColourBy;
+  colouring: Colouring;
 }
 
-function Cell({ agent, slot, closed, place, tabbable, colours, by }: CellProps) {
+function Cell({ agent, slot, closed, place, tabbable, colouring }: CellProps) {
   const navigate = useNavigate();
   const holders = slot.holders ?? [];
-  const state = !slot.healthy ? "faulty" : closed && slot.used === 0 ? "closed" : "open";
+  const state = stateOfDevice(slot, closed);
+  const people = colouring.by === "project" || colouring.by === "user" ? colouring.by : null;
+  const whole = colouring.of(agent, slot);
   const first = holders.find((holder) => !holder.hidden && holder.session_id);
   return (
     <button
@@ -252,35 +276,23 @@ function Cell({ agent, slot, closed, place, tabbable, colours, by }: CellProps) 
       data-state={state}
       data-letter={state === "faulty" ? t("grid.faultyLetter") : t("grid.closedLetter")}
       tabIndex={tabbable ? 0 : -1}
-      aria-label={label(agent, slot, closed)}
-      title={label(agent, slot, closed)}
+      aria-label={describe(agent, slot, colouring)}
+      title={describe(agent, slot, colouring)}
       onClick={() =>
         first && void navigate({ to: "/sessions/$ref", params: { ref: first.session_id ?? "" } })
       }
     >
-      {state === "faulty"
-        ? null
-        : holders.map((holder) => (
-            <span
-              key={holder.kernel_id || `${holder.session_id}-${holder.amount}`}
-              className={`swatch-${holder.hidden ? "other" : (colours.get(holder[by] ?? "") ?? "other")}`}
-              style={{ width: `${(100 * holder.amount) / Math.max(slot.capacity, 1)}%` }}
-            />
-          ))}
+      {state === "faulty" ? null : people ? (
+        holders.map((holder) => (
+          <span
+            key={holder.kernel_id || `${holder.session_id}-${holder.amount}`}
+            className={`swatch-${holder.hidden ? "other" : (colouring.names.get(holder[people] ?? "") ?? "other")}`}
+            style={{ width: `${(100 * holder.amount) / Math.max(slot.capacity, 1)}%` }}
+          />
+        ))
+      ) : (
+        <span className={`swatch-${whole.colour}`} style={{ width: `${Math.round(100 * whole.share)}%` }} />
+      )}
     </button>
   );
-}
-
-/** "agent-7 GPU 3: 0.5 of 1 in use: alice/train-12". */
-function label(agent: string, slot: Slot, closed: boolean): string {
-  const place = t("grid.place", { agent, device: slot.device_id, model: slot.model || slot.slot });
-  if (!slot.healthy) {
-    return `${place}: ${t("grid.faultyBecause", { reason: slot.unhealthy_reason || t("grid.faulty") })}`;
-  }
-  const use = t("usage.of", { used: number(slot.used / 1000, 3), capacity: number(slot.capacity / 1000, 3) });
-  const names = (slot.holders ?? []).map((holder) =>
-    holder.hidden ? t("grid.hidden") : visible(`${holder.project}/${holder.session} (${holder.user})`),
-  );
-  const tail = closed ? `; ${t("grid.closed")}` : "";
-  return `${place}: ${use}${names.length > 0 ? `: ${names.join(", ")}` : ""}${tail}`;
 }

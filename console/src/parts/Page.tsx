@@ -1,5 +1,6 @@
 import { Group, Title } from "@mantine/core";
 import { type ReactNode, useEffect, useRef } from "react";
+import { type Right, useMay } from "@/api/auth";
 import { t } from "@/texts";
 
 /** A page's heading, with its actions on the right. It takes the focus after navigation. */
@@ -7,13 +8,17 @@ export function Page({
   title,
   lead,
   actions,
+  may,
   children,
 }: {
   title: string;
   lead?: ReactNode;
   actions?: ReactNode;
+  /** The right without which the actions are not shown. */
+  may?: Right;
   children: ReactNode;
 }) {
+  const allowed = useMay(may ?? "change");
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     document.title = `${title} · ${t("app.name")}`;
@@ -28,7 +33,7 @@ export function Page({
           </Title>
           {lead ? <div className="lead">{lead}</div> : null}
         </div>
-        {actions ? <Group gap="xs">{actions}</Group> : null}
+        {actions && (may === undefined || allowed) ? <Group gap="xs">{actions}</Group> : null}
       </Group>
       {children}
     </div>

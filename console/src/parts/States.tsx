@@ -1,6 +1,7 @@
 import { Alert, Button, Code, CopyButton, Group, Skeleton, Stack, Text } from "@mantine/core";
 import type { UseQueryResult } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useState } from "react";
+import { MissingPart } from "@/api/build";
 import { ApiProblem, NoAnswer } from "@/api/client";
 import { t } from "@/texts";
 
@@ -8,8 +9,21 @@ import { t } from "@/texts";
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
   const problem = error instanceof ApiProblem ? error : null;
   const silent = error instanceof NoAnswer;
-  const title = problem ? problem.title : silent ? t("problem.silentTitle") : t("problem.bugTitle");
-  const detail = problem ? problem.message : silent ? t("problem.silent") : String(error);
+  const missing = error instanceof MissingPart;
+  const title = problem
+    ? problem.title
+    : silent
+      ? t("problem.silentTitle")
+      : missing
+        ? t("problem.missingTitle")
+        : t("problem.bugTitle");
+  const detail = problem
+    ? problem.message
+    : silent
+      ? t("problem.silent")
+      : missing
+        ? t("problem.missing")
+        : String(error);
   return (
     <Alert color={silent ? "yellow" : "red"} title={title} role="alert" variant="default" className="problem">
       <Stack gap="xs">
@@ -79,7 +93,7 @@ function Loading({ height }: { height: number }) {
   }, []);
   return (
     <div aria-busy="true" className="loading" data-height={height > 100 ? "tall" : "short"}>
-      {shown ? <Skeleton height={height} aria-label={t("state.loading")} /> : null}
+      {shown ? <Skeleton height={height} role="img" aria-label={t("state.loading")} /> : null}
     </div>
   );
 }

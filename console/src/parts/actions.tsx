@@ -125,6 +125,7 @@ export function Opener({
   danger,
   disabled,
   reason,
+  gone,
   dialog,
 }: {
   label: string;
@@ -132,21 +133,25 @@ export function Opener({
   danger?: boolean;
   disabled?: boolean;
   reason?: string;
+  /** There is nothing left to do: the button is gone, but a dialog that is open stays. */
+  gone?: boolean;
   dialog: (close: () => void) => ReactNode;
 }) {
   const [opened, setOpened] = useState(false);
   return (
     <>
-      <Button
-        size="xs"
-        variant={variant}
-        className={danger ? "danger" : undefined}
-        disabled={disabled}
-        title={disabled ? reason : undefined}
-        onClick={() => setOpened(true)}
-      >
-        {label}
-      </Button>
+      {gone ? null : (
+        <Button
+          size="xs"
+          variant={variant}
+          className={danger ? "danger" : undefined}
+          disabled={disabled}
+          title={disabled ? reason : undefined}
+          onClick={() => setOpened(true)}
+        >
+          {label}
+        </Button>
+      )}
       {opened ? dialog(() => setOpened(false)) : null}
     </>
   );

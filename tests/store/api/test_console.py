@@ -62,7 +62,7 @@ async def test_page_finds_its_files_below_a_path_of_a_web_server(api: Api, page:
         urljoin(f"/mgr/console/{page}", reference)
         for reference in re.findall(r'(?:src|href)="([^"]+)"', body.decode())
     }
-    assert "/mgr/console/theme.js" in found
+    assert "/mgr/console/start.js" in found
     assert all(name.startswith("/mgr/console/") for name in found)
     for name in found:
         assert (await fetch(api, name.removeprefix("/mgr")))[0] == 200, name

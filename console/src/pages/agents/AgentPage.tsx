@@ -33,6 +33,7 @@ export function AgentPage() {
         <Page
           title={found.id}
           lead={<StatusText status={stateOf(found)} />}
+          may="administer"
           actions={<Actions agent={found} />}
         >
           {found.cordon ? <DrainBanner agent={found} /> : null}

@@ -1,13 +1,14 @@
 import { Button, NumberInput, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
-import { lazy, Suspense, useState } from "react";
+import { Suspense, useState } from "react";
 import { api, type Endpoint, type Schemas, unwrap, unwrapVersioned } from "@/api/client";
 import { revisionsQuery } from "@/api/queries";
 import { Confirm, Opener, useAction } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
 import { reasonText, visible } from "@/parts/format";
+import { lazy } from "@/parts/lazy";
 import { Facts, Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
@@ -40,6 +41,7 @@ export function EndpointPage() {
               {visible(endpoint.user ?? "")}
             </>
           }
+          may="change"
           actions={<Actions endpoint={endpoint} etag={etag} />}
         >
           <RolloutBanner endpoint={endpoint} />

@@ -5,6 +5,8 @@ import type { Endpoint } from "@/api/client";
 import { endpointsQuery } from "@/api/queries";
 import { type Column, DataTable } from "@/parts/DataTable";
 import { visible } from "@/parts/format";
+import { useListView } from "@/parts/listView";
+import { Only } from "@/parts/Only";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
@@ -15,22 +17,30 @@ const COLUMNS: Column<Endpoint>[] = [
   {
     key: "name",
     header: t("field.name"),
+    sort: (endpoint) => endpoint.name,
     cell: (endpoint) => (
       <Link to="/endpoints/$name" params={{ name: endpoint.name }} className="link">
         {visible(endpoint.name)}
       </Link>
     ),
   },
-  { key: "status", header: t("field.status"), cell: (endpoint) => <StatusText status={endpoint.status} /> },
+  {
+    key: "status",
+    header: t("field.status"),
+    sort: (endpoint) => endpoint.status,
+    cell: (endpoint) => <StatusText status={endpoint.status} />,
+  },
   {
     key: "replicas",
     header: t("endpoints.replicas"),
+    sort: (endpoint) => endpoint.replicas,
     right: true,
     cell: (endpoint) => `${endpoint.ready} / ${endpoint.replicas}`,
   },
   {
     key: "load",
     header: t("endpoints.requests"),
+    sort: (endpoint) => (endpoint.running ?? 0) + (endpoint.waiting ?? 0),
     right: true,
     cell: (endpoint) =>
       t("endpoints.load", { running: endpoint.running ?? 0, waiting: endpoint.waiting ?? 0 }),
@@ -38,12 +48,14 @@ const COLUMNS: Column<Endpoint>[] = [
   {
     key: "project",
     header: t("field.project"),
+    sort: (endpoint) => endpoint.project,
     wide: true,
     cell: (endpoint) => visible(endpoint.project ?? ""),
   },
   {
     key: "revision",
     header: t("endpoints.revision"),
+    sort: (endpoint) => endpoint.revision ?? 1,
     right: true,
     wide: true,
     cell: (endpoint) => endpoint.revision ?? 1,
@@ -51,6 +63,7 @@ const COLUMNS: Column<Endpoint>[] = [
   {
     key: "created",
     header: t("field.created"),
+    sort: (endpoint) => endpoint.created_at,
     wide: true,
     cell: (endpoint) => <Age at={endpoint.created_at} />,
   },
@@ -58,14 +71,17 @@ const COLUMNS: Column<Endpoint>[] = [
 
 export function Endpoints() {
   const endpoints = useQuery(endpointsQuery);
+  const view = useListView();
   return (
     <Page
       title={t("nav.endpoints")}
       lead={t("endpoints.lead")}
       actions={
-        <Button size="xs" component={Link} to="/new-endpoint">
-          {t("endpoints.create")}
-        </Button>
+        <Only may="change">
+          <Button size="xs" component={Link} to="/new-endpoint">
+            {t("endpoints.create")}
+          </Button>
+        </Only>
       }
     >
       <Section title={t("endpoints.all")}>
@@ -76,6 +92,8 @@ export function Endpoints() {
               rows={rows}
               id={(endpoint) => endpoint.id}
               columns={COLUMNS}
+              view={view}
+              searched={(endpoint) => endpoint.name}
               empty={<Empty title={t("endpoints.empty")} command="moorage serve ./model.gguf" />}
             />
           )}

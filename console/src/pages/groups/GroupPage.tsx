@@ -1,12 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
-import { lazy, Suspense } from "react";
+import { Suspense } from "react";
 import type { Session } from "@/api/client";
 import { api, unwrapVersioned } from "@/api/client";
 import { occupancyQuery, sessionsQuery, whyQuery } from "@/api/queries";
 import { Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { slotsText, visible } from "@/parts/format";
+import { lazy } from "@/parts/lazy";
 import { OccupancyGrid } from "@/parts/OccupancyGrid";
 import { Facts, Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
@@ -34,6 +35,7 @@ export function GroupPage() {
     <Page
       title={name}
       lead={t("group.lead")}
+      may="administer"
       actions={
         <>
           <Link to="/sessions" search={{ group: name }} className="link">

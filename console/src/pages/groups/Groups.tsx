@@ -3,6 +3,8 @@ import { Link } from "@tanstack/react-router";
 import { groupsQuery } from "@/api/queries";
 import { Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
+import { useListView } from "@/parts/listView";
+import { Only } from "@/parts/Only";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { t } from "@/texts";
@@ -10,12 +12,19 @@ import { GroupForm } from "./GroupForm";
 
 export function Groups() {
   const groups = useQuery(groupsQuery);
+  const view = useListView();
   return (
     <Page
       title={t("nav.groups")}
       lead={t("groups.lead")}
       actions={
-        <Opener label={t("groups.create")} variant="filled" dialog={(close) => <GroupForm close={close} />} />
+        <Only may="administer">
+          <Opener
+            label={t("groups.create")}
+            variant="filled"
+            dialog={(close) => <GroupForm close={close} />}
+          />
+        </Only>
       }
     >
       <Section title={t("groups.all")}>
@@ -25,11 +34,14 @@ export function Groups() {
               label={t("nav.groups")}
               rows={rows}
               id={(group) => group.name}
+              view={view}
+              searched={(group) => group.name}
               empty={<Empty title={t("groups.empty")} command="moorage groups put NAME" />}
               columns={[
                 {
                   key: "name",
                   header: t("field.name"),
+                  sort: (group) => group.name,
                   cell: (group) => (
                     <Link to="/groups/$name" params={{ name: group.name }} className="link">
                       {group.name}
@@ -39,17 +51,37 @@ export function Groups() {
                 {
                   key: "order",
                   header: t("group.strategy"),
+                  sort: (group) => group.options.strategy,
                   cell: (group) => `${group.options.strategy}, ${group.options.hol}`,
                 },
                 {
                   key: "selection",
                   header: t("group.selection"),
+                  sort: (group) => group.options.agent_selection,
                   wide: true,
                   cell: (group) => group.options.agent_selection,
                 },
-                { key: "agents", header: t("nav.agents"), right: true, cell: (group) => group.agents },
-                { key: "running", header: t("groups.placed"), right: true, cell: (group) => group.running },
-                { key: "pending", header: t("field.waiting"), right: true, cell: (group) => group.pending },
+                {
+                  key: "agents",
+                  header: t("nav.agents"),
+                  right: true,
+                  sort: (group) => group.agents,
+                  cell: (group) => group.agents,
+                },
+                {
+                  key: "running",
+                  header: t("groups.placed"),
+                  right: true,
+                  sort: (group) => group.running,
+                  cell: (group) => group.running,
+                },
+                {
+                  key: "pending",
+                  header: t("field.waiting"),
+                  right: true,
+                  sort: (group) => group.pending,
+                  cell: (group) => group.pending,
+                },
               ]}
             />
           )}

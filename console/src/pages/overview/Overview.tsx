@@ -1,17 +1,19 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { lazy, Suspense } from "react";
+import { Suspense } from "react";
 import type { Schemas } from "@/api/client";
-import { agentsQuery, overviewQuery, sessionsQuery } from "@/api/queries";
-import { STARTING } from "@/api/statuses";
-import { reasonText } from "@/parts/format";
+import { endpointsQuery, overviewQuery, sessionsQuery } from "@/api/queries";
+import { STARTING, type Status } from "@/api/statuses";
+import { number, reasonText, slotName } from "@/parts/format";
+import { lazy } from "@/parts/lazy";
 import { Page, Section } from "@/parts/Page";
 import { Queue } from "@/parts/Queue";
 import { Empty, Loaded } from "@/parts/States";
-import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { UsageBars } from "@/parts/Usage";
 import { t } from "@/texts";
+import { Attention } from "./Attention";
+import { FirstRun } from "./FirstRun";
 
 const History = lazy(() => import("@/charts/History"));
 
@@ -26,9 +28,15 @@ export function Overview() {
   return (
     <Page title={t("overview.title")} lead={t("overview.lead")}>
       <Loaded query={overview} height={96}>
-        {(data) => <Tiles overview={data} />}
+        {(data) => (
+          <>
+            <First overview={data} />
+            <Tiles overview={data} />
+            <FreeLine groups={data.groups} />
+            <Attention overview={data} />
+          </>
+        )}
       </Loaded>
-      <Attention />
       <Loaded query={overview} height={260}>
         {(data) => (
           <div className="columns">
@@ -48,6 +56,20 @@ export function Overview() {
   );
 }
 
+/** Shown until there is a session or an endpoint, and while there is no agent. */
+function First({ overview }: { overview: Overall }) {
+  const agents = overview.groups.reduce(
+    (total, group) => total + sum(group.agents ?? {}, "ALIVE", "SUSPECT", "LOST"),
+    0,
+  );
+  const quiet = agents === 0 || sum(overview.sessions ?? {}, ...Object.keys(overview.sessions ?? {})) === 0;
+  const sessions = useQuery({ ...sessionsQuery({ limit: 1 }), enabled: quiet });
+  const endpoints = useQuery({ ...endpointsQuery, enabled: quiet });
+  const known = sessions.data !== undefined && endpoints.data !== undefined;
+  const none = known && sessions.data.items.length === 0 && endpoints.data.length === 0;
+  return quiet && (agents === 0 || none) ? <FirstRun agents={agents} /> : null;
+}
+
 function sum(counts: Record<string, number>, ...names: string[]): number {
   return names.reduce((total, name) => total + (counts[name] ?? 0), 0);
 }
@@ -61,62 +83,59 @@ function Tiles({ overview }: { overview: Overall }) {
   }
   const sessions = overview.sessions ?? {};
   const all = sum(agents, "ALIVE", "SUSPECT", "LOST");
-  const tiles: [string, number, string][] = [
-    [t("overview.running"), sum(sessions, "RUNNING"), ""],
-    [t("overview.starting"), sum(sessions, ...STARTING), ""],
-    [t("overview.waiting"), sum(sessions, "PENDING"), ""],
-    [t("overview.agents"), sum(agents, "ALIVE"), t("overview.ofAgents", { count: all })],
+  const tiles: [string, number, Status[] | null, string][] = [
+    [t("overview.running"), sum(sessions, "RUNNING"), ["RUNNING"], ""],
+    [t("overview.starting"), sum(sessions, ...STARTING), STARTING, ""],
+    [t("overview.waiting"), sum(sessions, "PENDING"), ["PENDING"], ""],
+    [t("overview.agents"), sum(agents, "ALIVE"), null, t("overview.ofAgents", { count: all })],
   ];
   return (
     <div className="tiles">
-      {tiles.map(([name, value, note]) => (
-        <div className="tile" key={name}>
-          <div className="tile-value">{value}</div>
+      {tiles.map(([name, value, status, note]) => (
+        <Link
+          className="tile"
+          key={name}
+          {...(status ? { to: "/sessions", search: { status } } : { to: "/agents" })}
+        >
           <div className="tile-name">{name}</div>
+          <div className="tile-value">{number(value)}</div>
           {note ? <div className="tile-note">{note}</div> : null}
-        </div>
+        </Link>
       ))}
     </div>
   );
 }
 
-/** Agents that need attention: silent, refusing their orders, or with faulty devices. */
-function Attention() {
-  const { data } = useQuery({ ...agentsQuery, staleTime: 10_000 });
-  const troubled = (data ?? [])
-    .map((agent) => {
-      const faulty = agent.offers.filter((offer) => !offer.healthy);
-      const text =
-        agent.status !== "ALIVE"
-          ? t("overview.silent")
-          : !agent.ready
-            ? t("overview.notReady")
-            : faulty.length > 0
-              ? t("overview.faulty", { devices: faulty.map((offer) => offer.device_id).join(", ") })
-              : "";
-      return { agent, text };
-    })
-    .filter(({ text }) => text !== "");
-  if (troubled.length === 0) {
-    return null;
+/** How many devices are free, and the most on a single node: by kind of device. */
+function FreeLine({ groups }: { groups: GroupOverview[] }) {
+  const kinds = new Map<string, { capacity: number; free: number; largest: number }>();
+  for (const group of groups) {
+    for (const [slot, found] of Object.entries(group.slots ?? {})) {
+      if (slot.endsWith(".device")) {
+        const sum = kinds.get(slot) ?? { capacity: 0, free: 0, largest: 0 };
+        kinds.set(slot, {
+          capacity: sum.capacity + found.capacity / 1000,
+          free: sum.free + (found.free_devices ?? 0),
+          largest: Math.max(sum.largest, found.largest_block ?? 0),
+        });
+      }
+    }
   }
   return (
-    <Section title={t("overview.attention")}>
-      <ul className="plain">
-        {troubled.slice(0, 8).map(({ agent, text }) => (
-          <li key={agent.id}>
-            <StatusText status={agent.status} />{" "}
-            <Link to="/agents/$id" params={{ id: agent.id }} className="link">
-              {agent.id}
-            </Link>{" "}
-            <span className="dim">{text}</span>
-          </li>
-        ))}
-      </ul>
-      {troubled.length > 8 ? (
-        <p className="dim">{t("overview.more", { count: troubled.length - 8 })}</p>
-      ) : null}
-    </Section>
+    <>
+      {[...kinds].sort().map(([slot, { capacity, free, largest }]) => (
+        <p key={slot} className="free-line">
+          <strong>
+            {t("overview.free", {
+              free: number(free, 0),
+              capacity: number(capacity, 0),
+              slot: slotName(slot),
+            })}
+          </strong>{" "}
+          {free > 0 ? t("overview.largest", { count: largest }) : null}
+        </p>
+      ))}
+    </>
   );
 }
 

@@ -1,28 +1,50 @@
 import { Code, TextInput } from "@mantine/core";
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useDeferredValue, useState } from "react";
 import { api, type Schemas, unwrap } from "@/api/client";
 import { Opener } from "@/parts/actions";
-import { DataTable } from "@/parts/DataTable";
+import { type Column, DataTable } from "@/parts/DataTable";
 import { Dialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
+import { pageFilter, useListView } from "@/parts/listView";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 
 type Entry = Schemas["AuditEntry"];
-const FILTERS = ["actor", "resource", "name"] as const;
+const FILTERS = ["actor", "resource"] as const;
+
+const COLUMNS: Column<Entry>[] = [
+  { key: "at", header: t("field.at"), order: "at", cell: (entry) => <Age at={entry.at} /> },
+  { key: "actor", header: t("field.actor"), cell: (entry) => visible(entry.actor) },
+  { key: "action", header: t("field.action"), cell: (entry) => visible(entry.action) },
+  {
+    key: "what",
+    header: t("audit.what"),
+    cell: (entry) => visible(`${entry.resource} ${entry.name ?? ""}`),
+  },
+  { key: "status", header: t("audit.answer"), right: true, cell: (entry) => entry.status },
+  { key: "from", header: t("audit.from"), wide: true, cell: (entry) => entry.from_address },
+  { key: "change", header: t("audit.change"), cell: (entry) => <Change entry={entry} /> },
+];
 
 /** Every administrative write: its actor, its change and its origin. */
 export function Audit() {
   const [typed, setTyped] = useState<Record<string, string>>({});
   const filter = useDeferredValue(typed);
-  const query = Object.fromEntries(Object.entries(filter).filter(([, value]) => value.trim() !== ""));
+  const view = useListView();
+  const query = {
+    ...pageFilter(view, COLUMNS),
+    ...Object.fromEntries(Object.entries(filter).filter(([, value]) => value.trim() !== "")),
+  };
   const entries = useInfiniteQuery({
     queryKey: ["audit", query],
     queryFn: ({ pageParam }) =>
-      unwrap(api.GET("/v1/audit", { params: { query: { limit: 50, ...query, cursor: pageParam } } })),
+      unwrap(
+        api.GET("/v1/audit", { params: { query: { limit: 50, ...(query as object), cursor: pageParam } } }),
+      ),
+    placeholderData: keepPreviousData,
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next ?? undefined,
   });
@@ -30,17 +52,6 @@ export function Audit() {
   return (
     <Page title={t("nav.audit")} lead={t("audit.lead")}>
       <Section title={t("audit.all")}>
-        <div className="filters">
-          {FILTERS.map((name) => (
-            <TextInput
-              key={name}
-              size="xs"
-              label={t(`audit.${name}`)}
-              value={typed[name] ?? ""}
-              onChange={(event) => setTyped({ ...typed, [name]: event.currentTarget.value })}
-            />
-          ))}
-        </div>
         <Loaded query={entries as never}>
           {() => (
             <DataTable<Entry>
@@ -48,19 +59,18 @@ export function Audit() {
               rows={rows}
               id={(entry) => String(entry.id)}
               empty={<Empty title={t("audit.empty")} />}
-              columns={[
-                { key: "at", header: t("field.at"), cell: (entry) => <Age at={entry.at} /> },
-                { key: "actor", header: t("field.actor"), cell: (entry) => visible(entry.actor) },
-                { key: "action", header: t("field.action"), cell: (entry) => visible(entry.action) },
-                {
-                  key: "what",
-                  header: t("audit.what"),
-                  cell: (entry) => visible(`${entry.resource} ${entry.name ?? ""}`),
-                },
-                { key: "status", header: t("audit.answer"), right: true, cell: (entry) => entry.status },
-                { key: "from", header: t("audit.from"), wide: true, cell: (entry) => entry.from_address },
-                { key: "change", header: t("audit.change"), cell: (entry) => <Change entry={entry} /> },
-              ]}
+              columns={COLUMNS}
+              view={view}
+              remote
+              filters={FILTERS.map((name) => (
+                <TextInput
+                  key={name}
+                  size="xs"
+                  label={t(`audit.${name}`)}
+                  value={typed[name] ?? ""}
+                  onChange={(event) => setTyped({ ...typed, [name]: event.currentTarget.value })}
+                />
+              ))}
               more={
                 entries.hasNextPage
                   ? { load: () => void entries.fetchNextPage(), loading: entries.isFetchingNextPage }

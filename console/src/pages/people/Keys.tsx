@@ -15,9 +15,11 @@ import { usePlatformRole } from "@/api/auth";
 import { api, type Key, type Schemas, unwrap } from "@/api/client";
 import { keysQuery, projectsQuery, usersQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
+import type { BulkAction } from "@/parts/Bulk";
 import { DataTable } from "@/parts/DataTable";
 import { Dialog, FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
+import { useListView } from "@/parts/listView";
 import { Page, Section } from "@/parts/Page";
 import { Command, Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
@@ -28,8 +30,20 @@ import { SshKeys } from "./SshKeys";
 type Spec = Schemas["KeySpec"];
 const ROLES = ["viewer", "member", "project-admin", "auditor", "admin"] as const;
 
+const BULK: BulkAction<Key>[] = [
+  {
+    key: "revoke",
+    verb: t("bulk.revoke"),
+    danger: true,
+    applies: () => true,
+    consequence: t("bulk.revokeKeys"),
+    act: (key) => unwrap(api.DELETE("/v1/keys/{name}", { params: { path: { name: key.name } } })),
+  },
+];
+
 export function Keys() {
   const keys = useQuery(keysQuery);
+  const view = useListView();
   return (
     <Page
       title={t("nav.keys")}
@@ -45,18 +59,37 @@ export function Keys() {
               label={t("nav.keys")}
               rows={rows}
               id={(key) => key.id}
+              view={view}
+              searched={(key) => key.name}
+              nameOf={(key) => key.name}
+              bulk={BULK}
               empty={<Empty title={t("keys.empty")} command="moorage keys create NAME" />}
               columns={[
-                { key: "name", header: t("field.name"), cell: (key) => visible(key.name) },
+                {
+                  key: "name",
+                  header: t("field.name"),
+                  sort: (key) => key.name,
+                  cell: (key) => visible(key.name),
+                },
                 {
                   key: "prefix",
                   header: t("keys.prefix"),
                   wide: true,
                   cell: (key) => <span className="mono">{key.prefix}…</span>,
                 },
-                { key: "user", header: t("field.user"), cell: (key) => visible(key.user) },
-                { key: "project", header: t("field.project"), cell: (key) => visible(key.project) },
-                { key: "role", header: t("users.role"), cell: (key) => key.role },
+                {
+                  key: "user",
+                  header: t("field.user"),
+                  sort: (key) => key.user,
+                  cell: (key) => visible(key.user),
+                },
+                {
+                  key: "project",
+                  header: t("field.project"),
+                  sort: (key) => key.project,
+                  cell: (key) => visible(key.project),
+                },
+                { key: "role", header: t("users.role"), sort: (key) => key.role, cell: (key) => key.role },
                 {
                   key: "scopes",
                   header: t("keys.scopes"),
@@ -66,12 +99,14 @@ export function Keys() {
                 {
                   key: "used",
                   header: t("keys.used"),
+                  sort: (key) => key.last_used_at,
                   wide: true,
                   cell: (key) => <Age at={key.last_used_at} />,
                 },
                 {
                   key: "expires",
                   header: t("keys.expires"),
+                  sort: (key) => key.expires_at,
                   cell: (key) => (key.expires_at ? <Age at={key.expires_at} /> : t("keys.never")),
                 },
                 {

@@ -9,6 +9,8 @@ import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
+import { useListView } from "@/parts/listView";
+import { Only } from "@/parts/Only";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
@@ -17,17 +19,20 @@ import { t } from "@/texts";
 
 export function Projects() {
   const [all, setAll] = useState(false);
+  const view = useListView();
   const projects = useQuery(all ? allProjectsQuery : projectsQuery);
   return (
     <Page
       title={t("nav.projects")}
       lead={t("projects.lead")}
       actions={
-        <Opener
-          label={t("projects.create")}
-          variant="filled"
-          dialog={(close) => <ProjectForm close={close} />}
-        />
+        <Only may="administer">
+          <Opener
+            label={t("projects.create")}
+            variant="filled"
+            dialog={(close) => <ProjectForm close={close} />}
+          />
+        </Only>
       }
     >
       <Section title={t("projects.all")}>
@@ -44,11 +49,14 @@ export function Projects() {
               label={t("nav.projects")}
               rows={rows}
               id={(project) => project.id}
+              view={view}
+              searched={(project) => project.name}
               empty={<Empty title={t("projects.empty")} command="moorage projects create NAME" />}
               columns={[
                 {
                   key: "name",
                   header: t("field.name"),
+                  sort: (project) => project.name,
                   cell: (project) => (
                     <Link to="/projects/$name" params={{ name: project.name }} className="link">
                       {visible(project.name)}
@@ -58,6 +66,7 @@ export function Projects() {
                 {
                   key: "status",
                   header: t("field.status"),
+                  sort: (project) => (project.archived_at ? "archived" : project.status),
                   cell: (project) => (
                     <StatusText status={project.archived_at ? "archived" : project.status} />
                   ),
@@ -65,17 +74,20 @@ export function Projects() {
                 {
                   key: "members",
                   header: t("projects.members"),
+                  sort: (project) => project.members,
                   right: true,
                   cell: (project) => project.members,
                 },
                 {
                   key: "groups",
                   header: t("nav.groups"),
+                  line: (project) => project.resource_groups?.join(", ") ?? "",
                   cell: (project) => project.resource_groups?.join(", ") ?? t("projects.allGroups"),
                 },
                 {
                   key: "created",
                   header: t("field.created"),
+                  sort: (project) => project.created_at,
                   wide: true,
                   cell: (project) => <Age at={project.created_at} />,
                 },

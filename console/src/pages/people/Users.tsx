@@ -8,6 +8,8 @@ import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
+import { useListView } from "@/parts/listView";
+import { Only } from "@/parts/Only";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
@@ -17,15 +19,23 @@ import { Archive } from "./Archive";
 
 type Role = NonNullable<User["platform_role"]>;
 
+const projectsOf = (user: User) =>
+  Object.entries(user.projects ?? {})
+    .map(([project, role]) => `${project} (${role})`)
+    .join(", ");
+
 export function Users() {
   const [all, setAll] = useState(false);
+  const view = useListView();
   const users = useQuery(all ? allUsersQuery : usersQuery);
   return (
     <Page
       title={t("nav.users")}
       lead={t("users.lead")}
       actions={
-        <Opener label={t("users.create")} variant="filled" dialog={(close) => <UserForm close={close} />} />
+        <Only may="administer">
+          <Opener label={t("users.create")} variant="filled" dialog={(close) => <UserForm close={close} />} />
+        </Only>
       }
     >
       <Section title={t("users.all")}>
@@ -42,38 +52,56 @@ export function Users() {
               label={t("nav.users")}
               rows={rows}
               id={(user) => user.id}
+              view={view}
+              searched={(user) => `${user.name} ${user.email}`}
               empty={<Empty title={t("users.empty")} command="moorage users create NAME" />}
               columns={[
-                { key: "name", header: t("field.name"), cell: (user) => visible(user.name) },
-                { key: "email", header: t("users.email"), wide: true, cell: (user) => user.email || "–" },
+                {
+                  key: "name",
+                  header: t("field.name"),
+                  sort: (user) => user.name,
+                  cell: (user) => visible(user.name),
+                },
+                {
+                  key: "email",
+                  header: t("users.email"),
+                  wide: true,
+                  sort: (user) => user.email,
+                  cell: (user) => user.email || "–",
+                },
                 {
                   key: "status",
                   header: t("field.status"),
+                  sort: (user) => (user.archived_at ? "archived" : user.status),
                   cell: (user) => <StatusText status={user.archived_at ? "archived" : user.status} />,
                 },
                 {
                   key: "role",
                   header: t("users.role"),
+                  sort: (user) => user.platform_role,
                   cell: (user) => user.platform_role ?? t("users.noRole"),
                 },
                 {
                   key: "projects",
                   header: t("nav.projects"),
-                  cell: (user) =>
-                    Object.entries(user.projects ?? {})
-                      .map(([project, role]) => `${project} (${role})`)
-                      .join(", ") || "–",
+                  line: projectsOf,
+                  cell: (user) => projectsOf(user) || "–",
                 },
                 {
                   key: "created",
                   header: t("field.created"),
+                  sort: (user) => user.created_at,
                   wide: true,
                   cell: (user) => <Age at={user.created_at} />,
                 },
                 {
                   key: "action",
                   header: t("field.action"),
-                  cell: (user) => <Actions user={user} />,
+                  cell: (user) => (
+                    <Only may="administer">
+                      <Actions user={user} />
+                    </Only>
+                  ),
                 },
               ]}
             />

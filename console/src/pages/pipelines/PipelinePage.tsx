@@ -31,6 +31,7 @@ export function PipelinePage() {
               <StatusText status={found.state} /> · {visible(found.project)}/{visible(found.user)}
             </>
           }
+          may="change"
           actions={
             <>
               <Retry pipeline={found} />
@@ -103,13 +104,11 @@ const live = ({ counts }: Pipeline) => (counts.pending ?? 0) + (counts.running ?
 function Stop({ pipeline }: { pipeline: Pipeline }) {
   const name = visible(pipeline.name);
   const { running = 0, pending = 0 } = pipeline.counts;
-  if (!live(pipeline)) {
-    return null;
-  }
   return (
     <Opener
       label={t("pipeline.stop")}
       danger
+      gone={!live(pipeline)}
       dialog={(close) => (
         <Confirm
           title={t("pipeline.stopTitle", { name })}

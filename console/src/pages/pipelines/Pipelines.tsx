@@ -1,9 +1,12 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import type { Pipeline } from "@/api/client";
-import { pipelinePage } from "@/api/queries";
+import { useMay } from "@/api/auth";
+import { api, type Pipeline, unwrap } from "@/api/client";
+import { type PipelineFilter, pipelinePage } from "@/api/queries";
+import type { BulkAction } from "@/parts/Bulk";
 import { type Column, DataTable } from "@/parts/DataTable";
 import { visible } from "@/parts/format";
+import { pageFilter, useListView } from "@/parts/listView";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
@@ -15,6 +18,7 @@ const COLUMNS: Column<Pipeline>[] = [
   {
     key: "name",
     header: t("field.pipeline"),
+    order: "name",
     cell: (pipeline) => (
       <Link to="/pipelines/$ref" params={{ ref: pipeline.id }} className="link">
         {visible(pipeline.name)}
@@ -25,13 +29,34 @@ const COLUMNS: Column<Pipeline>[] = [
   { key: "steps", header: t("pipeline.steps"), cell: (pipeline) => <Counts counts={pipeline.counts} /> },
   { key: "user", header: t("field.user"), wide: true, cell: (pipeline) => visible(pipeline.user) },
   { key: "project", header: t("field.project"), wide: true, cell: (pipeline) => visible(pipeline.project) },
-  { key: "created", header: t("field.created"), cell: (pipeline) => <Age at={pipeline.created_at} /> },
+  {
+    key: "created",
+    header: t("field.created"),
+    order: "created_at",
+    cell: (pipeline) => <Age at={pipeline.created_at} />,
+  },
+];
+
+const BULK: BulkAction<Pipeline>[] = [
+  {
+    key: "stop",
+    verb: t("bulk.stop"),
+    danger: true,
+    applies: ({ counts }) => (counts.pending ?? 0) + (counts.running ?? 0) > 0,
+    consequence: t("bulk.stopPipelines"),
+    act: (pipeline) =>
+      unwrap(api.POST("/v1/pipelines/{ref}/stop", { params: { path: { ref: pipeline.id } } })),
+  },
 ];
 
 export function Pipelines() {
+  const view = useListView();
+  const mayChange = useMay("change");
+  const filter = pageFilter(view, COLUMNS);
   const pipelines = useInfiniteQuery({
-    queryKey: ["pipelines", "pages"],
-    queryFn: ({ pageParam }) => pipelinePage(pageParam),
+    queryKey: ["pipelines", "pages", filter],
+    queryFn: ({ pageParam }) => pipelinePage(filter as PipelineFilter, pageParam),
+    placeholderData: keepPreviousData,
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next ?? undefined,
     maxPages: 20,
@@ -48,6 +73,10 @@ export function Pipelines() {
               rows={rows}
               id={(pipeline) => pipeline.id}
               columns={COLUMNS}
+              view={view}
+              remote
+              nameOf={(pipeline) => pipeline.name}
+              bulk={mayChange ? BULK : undefined}
               empty={
                 <Empty title={t("pipelines.empty")} command="moorage pipelines submit -f train.yaml">
                   {t("pipelines.emptyText")}

@@ -1,13 +1,14 @@
 import { Code, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
-import { lazy, Suspense } from "react";
+import { Suspense } from "react";
 import { api, type Schemas, type Session, unwrap } from "@/api/client";
 import { historyQuery, sessionQuery, whyQuery } from "@/api/queries";
 import { isLive, shownStatus } from "@/api/statuses";
 import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { duration, reasonText, slotsText, visible } from "@/parts/format";
+import { lazy } from "@/parts/lazy";
 import { Facts, Page, Section } from "@/parts/Page";
 import { Progress } from "@/parts/Progress";
 import { Empty, Loaded } from "@/parts/States";
@@ -43,10 +44,11 @@ function Shown({ session: found }: { session: Session }) {
           {visible(found.user ?? "")}
         </>
       }
+      may="change"
       actions={
         <>
           <ReloadButton session={found} action={reload} />
-          {isLive(found.status) ? <Stop session={found} /> : null}
+          <Stop session={found} />
         </>
       }
     >
@@ -92,16 +94,20 @@ function Shown({ session: found }: { session: Session }) {
 }
 
 function Stop({ session }: { session: Session }) {
-  const lines = [
-    session.status === "PENDING"
-      ? t("session.stopPending")
-      : t("session.stopRunning", { count: (session.kernels ?? []).length }),
-    ...(session.endpoint ? [t("session.stopReplica", { endpoint: session.endpoint })] : []),
-  ];
+  const ended = !isLive(session.status);
+  const lines = ended
+    ? [t("session.stopEnded")]
+    : [
+        session.status === "PENDING"
+          ? t("session.stopPending")
+          : t("session.stopRunning", { count: (session.kernels ?? []).length }),
+        ...(session.endpoint ? [t("session.stopReplica", { endpoint: session.endpoint })] : []),
+      ];
   return (
     <Opener
       label={t("session.stop")}
       danger
+      gone={ended}
       dialog={(close) => (
         <Confirm
           title={t("session.stopTitle", { name: visible(session.name) })}

@@ -1,23 +1,51 @@
-import { Button, MultiSelect, Select, TextInput } from "@mantine/core";
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Button, MultiSelect, Select } from "@mantine/core";
+import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { type FormEvent, useState } from "react";
-import type { Session } from "@/api/client";
-import { groupsQuery, sessionPage } from "@/api/queries";
-import { type SessionType, STATUSES, shownStatus, TYPES } from "@/api/statuses";
+import { useMay } from "@/api/auth";
+import { api, type Session, unwrap } from "@/api/client";
+import { groupsQuery, type SessionFilter, sessionPage } from "@/api/queries";
+import { isLive, type SessionType, STATUSES, shownStatus, TYPES } from "@/api/statuses";
 import type { SessionSearch } from "@/app/router";
+import type { BulkAction } from "@/parts/Bulk";
 import { type Column, DataTable } from "@/parts/DataTable";
 import { reasonText, slotsText, visible } from "@/parts/format";
+import { pageFilter, useListView } from "@/parts/listView";
+import { Only } from "@/parts/Only";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 
+const noteOf = (session: Session) =>
+  visible(session.hold?.text ?? (session.reason ? reasonText(session.reason) : ""));
+
+const path = (session: Session) => ({ params: { path: { ref: session.id } } });
+
+const BULK: BulkAction<Session>[] = [
+  {
+    key: "stop",
+    verb: t("bulk.stop"),
+    danger: true,
+    applies: (session) => isLive(session.status) && session.status !== "TERMINATING",
+    consequence: t("bulk.stopSessions"),
+    act: (session) => unwrap(api.POST("/v1/sessions/{ref}/stop", path(session))),
+  },
+  {
+    key: "remove",
+    verb: t("bulk.remove"),
+    danger: true,
+    applies: (session) => !isLive(session.status),
+    consequence: t("bulk.removeSessions"),
+    act: (session) => unwrap(api.DELETE("/v1/sessions/{ref}", path(session))),
+  },
+];
+
 const COLUMNS: Column<Session>[] = [
   {
     key: "name",
     header: t("field.session"),
+    order: "name",
     cell: (session) => (
       <Link to="/sessions/$ref" params={{ ref: session.id }} className="link">
         {visible(session.name)}
@@ -27,30 +55,52 @@ const COLUMNS: Column<Session>[] = [
   {
     key: "status",
     header: t("field.status"),
+    order: "status",
     cell: (session) => <StatusText status={shownStatus(session)} />,
   },
   { key: "type", header: t("field.type"), wide: true, cell: (session) => session.type },
-  { key: "user", header: t("field.user"), wide: true, cell: (session) => visible(session.user ?? "") },
+  {
+    key: "user",
+    header: t("field.user"),
+    wide: true,
+    order: "user",
+    cell: (session) => visible(session.user ?? ""),
+  },
   {
     key: "project",
     header: t("field.project"),
+    order: "project",
     wide: true,
     cell: (session) => visible(session.project ?? ""),
   },
-  { key: "group", header: t("field.group"), cell: (session) => session.resource_group },
+  {
+    key: "group",
+    header: t("field.group"),
+    order: "resource_group",
+    cell: (session) => session.resource_group,
+  },
   { key: "slots", header: t("field.requested"), cell: (session) => slotsText(session.slots) },
-  { key: "created", header: t("field.created"), cell: (session) => <Age at={session.created_at} /> },
+  {
+    key: "created",
+    header: t("field.created"),
+    order: "created_at",
+    cell: (session) => <Age at={session.created_at} />,
+  },
   {
     key: "note",
     header: t("field.note"),
     wide: true,
-    cell: (session) => visible(session.hold?.text ?? (session.reason ? reasonText(session.reason) : "")),
+    line: noteOf,
+    cell: noteOf,
   },
 ];
 
 export function Sessions() {
   const search = useSearch({ from: "/sessions" });
-  const filter = {
+  const view = useListView();
+  const mayChange = useMay("change");
+  const filter: SessionFilter = {
+    ...(pageFilter(view, COLUMNS) as Pick<SessionFilter, "search" | "sort">),
     status: search.status,
     resource_group: search.group,
     type: search.type,
@@ -63,6 +113,7 @@ export function Sessions() {
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next ?? undefined,
     maxPages: 20,
+    placeholderData: keepPreviousData,
   });
   const rows = sessions.data?.pages.flatMap((page) => page.items) ?? [];
   return (
@@ -70,13 +121,14 @@ export function Sessions() {
       title={t("nav.sessions")}
       lead={t("sessions.lead")}
       actions={
-        <Button size="xs" component={Link} to="/new-session">
-          {t("sessions.create")}
-        </Button>
+        <Only may="change">
+          <Button size="xs" component={Link} to="/new-session">
+            {t("sessions.create")}
+          </Button>
+        </Only>
       }
     >
       <Section title={t("sessions.all")}>
-        <Filters search={search} />
         <Loaded query={sessions as never} height={300}>
           {() => (
             <DataTable
@@ -84,6 +136,11 @@ export function Sessions() {
               rows={rows}
               id={(session) => session.id}
               columns={COLUMNS}
+              view={view}
+              remote
+              filters={<Filters search={search} />}
+              bulk={mayChange ? BULK : undefined}
+              nameOf={(session) => session.name}
               empty={
                 <Empty title={t("sessions.empty")} command="moorage run -- echo hello">
                   {t("sessions.emptyText")}
@@ -105,22 +162,10 @@ export function Sessions() {
 function Filters({ search }: { search: SessionSearch }) {
   const navigate = useNavigate({ from: "/sessions" });
   const groups = useQuery(groupsQuery);
-  const [name, setName] = useState(search.name ?? "");
   const set = (change: Partial<SessionSearch>) =>
     void navigate({ search: { ...search, ...change }, replace: true });
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    set({ name: name.trim() || undefined });
-  };
   return (
-    <form className="filters" onSubmit={submit}>
-      <TextInput
-        size="xs"
-        label={t("sessions.name")}
-        value={name}
-        onChange={(event) => setName(event.currentTarget.value)}
-        onBlur={() => set({ name: name.trim() || undefined })}
-      />
+    <>
       <MultiSelect
         size="xs"
         label={t("field.status")}
@@ -147,6 +192,6 @@ function Filters({ search }: { search: SessionSearch }) {
         value={search.type ?? null}
         onChange={(value) => set({ type: (value ?? undefined) as SessionType | undefined })}
       />
-    </form>
+    </>
   );
 }

@@ -1,6 +1,6 @@
 import { Select } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense, useMemo, useState } from "react";
+import { Suspense, useMemo, useState } from "react";
 import type { ModelUsage } from "@/api/client";
 import { serverNow } from "@/api/connection";
 import {
@@ -17,6 +17,7 @@ import {
 import { RangeControl } from "@/charts/Range";
 import { DataTable } from "@/parts/DataTable";
 import { visible } from "@/parts/format";
+import { lazy } from "@/parts/lazy";
 import { Page, Section } from "@/parts/Page";
 import { Command, Empty, Loaded } from "@/parts/States";
 import { t } from "@/texts";
