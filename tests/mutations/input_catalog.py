@@ -289,7 +289,7 @@ MUTATIONS = (
         "devices of nodes that take no new work count as free",
         "manager/store/platform/sql/overview_free.sql",
         "AND a.ready AND a.cordon = ''",
-        "AND a.ready",
+        "AND a.cordon = ''",
         ("tests/store/test_watching.py", "-k", "attention"),
     ),
 )

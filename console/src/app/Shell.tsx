@@ -63,7 +63,7 @@ const OF_PLATFORM: ReadonlySet<string> = new Set(["connections", "users", "audit
 const CLOCK_OFF_MS = 30_000;
 
 async function signOut() {
-  const { data } = await api.DELETE("/v1/session");
+  const { data } = await api.DELETE("/v1/session", { keepalive: true }); // also if the page is left at once
   endSession("asked");
   if (data?.continue_at) {
     window.location.assign(data.continue_at);

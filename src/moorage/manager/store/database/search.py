@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, func, literal, select
 
-# About 0.1 s of Postgres for the table of sessions.
+# More sessions than most installations keep.
 SEARCHED_ROWS = 200_000
 
 
