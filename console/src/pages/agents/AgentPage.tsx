@@ -1,12 +1,13 @@
 import { Button, Checkbox, NumberInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
-import { lazy, Suspense, useState } from "react";
+import { Suspense, useState } from "react";
 import { type Agent, api, type Schemas, unwrap } from "@/api/client";
 import { agentHistoryQuery, agentQuery, agentStatsQuery, occupancyQuery } from "@/api/queries";
 import { Confirm, Opener, useAction } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { bytes, number, visible } from "@/parts/format";
+import { lazy } from "@/parts/lazy";
 import { Facts, Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
