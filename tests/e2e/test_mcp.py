@@ -42,8 +42,8 @@ async def test_a_coding_agent_plans_and_applies(one_node: Platform) -> None:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {
             "list_sessions",
-            "get_logs",
-            "get_why",
+            "get_session_logs",
+            "explain_session",
             "plan_create_session",
             "apply_plan",
         } <= names
@@ -59,7 +59,7 @@ async def test_a_coding_agent_plans_and_applies(one_node: Platform) -> None:
         assert "it was applied" in await refusal(client, "apply_plan", plan_id=planned["plan_id"])
 
         async def logs() -> bool:
-            return "planned" in await call(client, "get_logs", ref="by-agent")
+            return "planned" in await call(client, "get_session_logs", ref="by-agent")
 
         await until("it has run", logs)
 

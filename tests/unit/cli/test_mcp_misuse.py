@@ -13,8 +13,10 @@ import pytest
 from fake_manager import KEY, FakeManager
 from mcp import types
 
+from moorage.cli.mcp import skill
 from moorage.cli.mcp.plans import EXPIRES_S, PlanBook
-from moorage.cli.mcp.server import MoorageTools
+from moorage.cli.mcp.server import INSTRUCTIONS, MoorageTools
+from moorage.cli.mcp.tools import operations
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.api.http.openapi import describe
@@ -65,6 +67,13 @@ async def agent(manager: FakeManager) -> AsyncIterator[Agent]:
     book = PlanBook(budget=2)
     async with Client(manager.url, KEY) as client:
         yield Agent(MoorageTools(client, DOCUMENT, book, clock, read_only=False), book, clock)
+
+
+def test_instructions_and_skill_name_tools_that_exist(agent: Agent) -> None:
+    steps = skill.render(operations(DOCUMENT)).partition("|")[0]
+    named = set(re.findall(r"\b(?:get|list|explain|apply|plan)_[a-z_]+\b", INSTRUCTIONS + steps))
+    assert named - {"plan_id"} <= {tool.name for tool in agent.tools.tools()}
+    assert {"explain_session", "get_session_logs"} <= named
 
 
 def test_tools_with_their_schemas_are_short(agent: Agent) -> None:

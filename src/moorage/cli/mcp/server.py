@@ -33,8 +33,9 @@ INSTRUCTIONS = """Moorage runs sessions (jobs, notebooks) and model endpoints on
 Read tools answer immediately. To change something, call a plan_… tool with the complete
 request. It changes nothing, and returns what would happen with a plan_id. Show that to the user,
 then call apply_plan with the plan_id. A plan can be used once, within ten minutes. get_schema
-describes every field of a tool's body. get_why explains why a session waits; get_logs returns its
-output."""
+describes every field of a tool's arguments. In lists, cursor is the `next` of the previous page,
+and a leading - in sort sorts in descending order. explain_session explains why a session waits;
+get_session_logs returns its output."""
 
 
 class MoorageTools:
@@ -215,7 +216,7 @@ def _tool(operation: Operation) -> types.Tool:
     if not operation.writes:
         return types.Tool(
             name=operation.name,
-            description=operation.summary,
+            description=operation.summary.partition(". ")[0].rstrip(".") + ".",
             input_schema=operation.short_schema(),
             annotations=types.ToolAnnotations(read_only_hint=True),
         )

@@ -33,7 +33,8 @@ The tools belong to `moorage mcp`. If they are missing, ask the user to add the 
 2. `plan_create_session` with `command`, `resources` (such as `{"cuda.device": 1, "cpu": 4, "mem": "16GiB"}`)
    and `timeout_s`. `would_happen.fits` says whether it would start immediately; if not, the
    reasons are listed.
-3. After `apply_plan`: `get_session` for its status, `get_why` while it is PENDING, `get_logs` for its output.
+3. After `apply_plan`: `get_session` for its status, `explain_session` while it is PENDING, and
+   `get_session_logs` for its output.
 4. `plan_stop_session` for sessions that are not needed any more.
 
 Errors name the field and the next step: follow it. Do not retry a refusal unchanged. Under a budget of GPU

@@ -50,6 +50,8 @@ WRITES = frozenset(
 _READABLE = ("application/json", "text/plain")
 # Parameters of streams, which tools do not support.
 _OMITTED = frozenset({"follow"})
+# Parameters of every list, which the server's instructions describe once.
+OF_LISTS = frozenset({"cursor", "sort"})
 _SCHEMAS = "#/components/schemas/"
 PLAN = "plan_"
 
@@ -112,7 +114,9 @@ class Operation:
     def short_schema(self) -> dict[str, Any]:
         """``input_schema`` without the descriptions and inner fields of the body."""
         properties = {
-            name: short_parameter(parameter["schema"], parameter.get("description"))
+            name: short_parameter(
+                parameter["schema"], None if name in OF_LISTS else parameter.get("description")
+            )
             for name, parameter in self.parameters.items()
         }
         if self.body is not None:

@@ -62,7 +62,7 @@ class LoadQuery(NoQuery):
     returns=EndpointLoad,
     access="viewer",
 )
-async def endpoint_load(call: Call[None, LoadQuery]) -> EndpointLoad:
+async def get_endpoint_load(call: Call[None, LoadQuery]) -> EndpointLoad:
     window = window_of(call.query, call.deps.clock.now())
     return await call.deps.store.load_history.of_endpoint(call.scope, call.path("name"), window)
 
@@ -78,7 +78,7 @@ async def endpoint_load(call: Call[None, LoadQuery]) -> EndpointLoad:
     returns=AgentLoad,
     access="viewer",
 )
-async def agent_load(call: Call[None, LoadQuery]) -> AgentLoad:
+async def get_agent_load(call: Call[None, LoadQuery]) -> AgentLoad:
     window = window_of(call.query, call.deps.clock.now())
     view = await visible_agent(call)
     return await call.deps.store.load_history.of_agent(view.id, window)
