@@ -97,10 +97,13 @@ def drain(console: Console, page: Page, agent: str) -> None:
 
 def roll_out(console: Console, page: Page) -> None:
     console.go(page, "endpoints/tiny", "tiny")
-    page.get_by_role("button", name="Change and roll out").click()
-    page.get_by_label("Changes, as a JSON merge patch").fill('{"env": {"ROUND": "2"}}')
-    page.get_by_role("dialog").get_by_role("button", name="Roll out").click()
-    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("link", name="Change and roll out").click()
+    page.locator("summary").filter(has_text="Environment and secrets").click()
+    page.get_by_role("button", name="Add a variable").click()
+    page.get_by_role("group", name="Environment variables").get_by_label("Name").fill("ROUND")
+    page.get_by_role("group", name="Environment variables").get_by_label("Value").fill("2")
+    page.get_by_role("button", name="Roll out").click()
+    expect(page.get_by_role("heading", name="tiny", exact=True)).to_be_visible()
     page.get_by_role("tab", name="Revisions").click()
     expect(page.get_by_text("2 (current)")).to_be_visible()
     console.check(page, "endpoint")
@@ -162,6 +165,9 @@ def take_pictures(console: Console) -> None:
         "pipeline": ("pipelines/digits", "digits"),
         "endpoints": ("endpoints", "Endpoints"),
         "endpoint": ("endpoints/tiny", "tiny"),
+        "templates": ("templates", "Templates"),
+        "new-template": ("new-template", "New template"),
+        "new-pipeline": ("new-pipeline", "New pipeline"),
         "new-session": ("new-session", "New session"),
         "new-endpoint": ("new-endpoint", "New endpoint"),
         "users": ("users", "Users"),

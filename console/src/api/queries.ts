@@ -1,5 +1,5 @@
 import { keepPreviousData, type QueryClient, queryOptions } from "@tanstack/react-query";
-import { api, unwrap } from "./client";
+import { api, unwrap, unwrapVersioned } from "./client";
 import { isLive, serverNow } from "./connection";
 import type { paths } from "./schema";
 import type { SessionType, Status } from "./statuses";
@@ -169,6 +169,13 @@ export const whyQuery = (ref: string) =>
     queryFn: () => unwrap(api.GET("/v1/sessions/{ref}/why", { params: { path: { ref } } })),
   });
 
+/** When a session ends because nobody uses it. */
+export const idleQuery = (ref: string) =>
+  queryOptions({
+    queryKey: ["sessions", ref, "idle"],
+    queryFn: () => unwrap(api.GET("/v1/sessions/{ref}/idle", { params: { path: { ref } } })),
+  });
+
 export const statsQuery = (ref: string, spans: "minutes" | "hours") =>
   queryOptions({
     queryKey: ["sessions", ref, "stats", spans],
@@ -224,6 +231,41 @@ export const pipelineGraphQuery = (ref: string, shown: string) =>
     refetchInterval: false,
     gcTime: 0,
   });
+
+/** The templates of the project and the shared ones, each in its latest version. */
+export const templatesQuery = queryOptions({
+  queryKey: ["templates"],
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/templates", { params: { query } }))),
+});
+
+export const templateQuery = (name: string, version?: number) =>
+  queryOptions({
+    queryKey: ["templates", name, version ?? "latest"],
+    queryFn: () =>
+      unwrapVersioned(
+        api.GET("/v1/templates/{name}", {
+          params: { path: { name }, query: version === undefined ? {} : { version } },
+        }),
+      ),
+  });
+
+export const templateVersionsQuery = (name: string) =>
+  queryOptions({
+    queryKey: ["templates", name, "versions"],
+    queryFn: () =>
+      everyPage((query) =>
+        unwrap(api.GET("/v1/templates/{name}/versions", { params: { path: { name }, query } })),
+      ),
+  });
+
+/** The names of the project's stored secrets, to choose from. */
+export const secretNamesQuery = queryOptions({
+  queryKey: ["secrets", "names"],
+  queryFn: async () =>
+    (await everyPage((query) => unwrap(api.GET("/v1/secrets", { params: { query } })))).map(
+      (one) => one.name,
+    ),
+});
 
 export const endpointsQuery = queryOptions({
   queryKey: ["endpoints"],

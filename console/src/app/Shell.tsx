@@ -24,6 +24,7 @@ const NAVIGATION = [
     [
       ["sessions", "/sessions"],
       ["pipelines", "/pipelines"],
+      ["templates", "/templates"],
       ["endpoints", "/endpoints"],
     ],
   ],

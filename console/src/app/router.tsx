@@ -45,6 +45,18 @@ export interface CreateSearch {
   group?: string | undefined;
 }
 
+/** What a new object starts from: one like it, or a template. */
+export interface StartSearch extends CreateSearch {
+  like?: string | undefined;
+  template?: string | undefined;
+}
+
+const startSearch = (search: Record<string, unknown>): StartSearch => ({
+  group: text(search.group),
+  like: text(search.like),
+  template: text(search.template),
+});
+
 const overview = createRoute({
   getParentRoute: () => root,
   path: "/",
@@ -98,7 +110,7 @@ const sessions = createRoute({
 const newSession = createRoute({
   getParentRoute: () => root,
   path: "/new-session",
-  validateSearch: (search: Record<string, unknown>): CreateSearch => ({ group: text(search.group) }),
+  validateSearch: startSearch,
   component: lazyRouteComponent(() => import("@/pages/sessions/NewSession"), "NewSession"),
 });
 
@@ -123,6 +135,36 @@ const pipeline = createRoute({
   component: lazyRouteComponent(() => import("@/pages/pipelines/PipelinePage"), "PipelinePage"),
 });
 
+const newPipeline = createRoute({
+  getParentRoute: () => root,
+  path: "/new-pipeline",
+  component: lazyRouteComponent(() => import("@/pages/pipelines/NewPipeline"), "NewPipeline"),
+});
+
+const templates = createRoute({
+  getParentRoute: () => root,
+  path: "/templates",
+  component: lazyRouteComponent(() => import("@/pages/templates/Templates"), "Templates"),
+});
+
+const template = createRoute({
+  getParentRoute: () => root,
+  path: "/templates/$name",
+  component: lazyRouteComponent(() => import("@/pages/templates/TemplatePage"), "TemplatePage"),
+});
+
+const newTemplate = createRoute({
+  getParentRoute: () => root,
+  path: "/new-template",
+  component: lazyRouteComponent(() => import("@/pages/templates/EditTemplate"), "NewTemplate"),
+});
+
+const changeTemplate = createRoute({
+  getParentRoute: () => root,
+  path: "/templates/$name/change",
+  component: lazyRouteComponent(() => import("@/pages/templates/EditTemplate"), "ChangeTemplate"),
+});
+
 const endpoints = createRoute({
   getParentRoute: () => root,
   path: "/endpoints",
@@ -132,6 +174,7 @@ const endpoints = createRoute({
 const newEndpoint = createRoute({
   getParentRoute: () => root,
   path: "/new-endpoint",
+  validateSearch: startSearch,
   component: lazyRouteComponent(() => import("@/pages/endpoints/NewEndpoint"), "NewEndpoint"),
 });
 
@@ -139,6 +182,12 @@ const endpoint = createRoute({
   getParentRoute: () => root,
   path: "/endpoints/$name",
   component: lazyRouteComponent(() => import("@/pages/endpoints/EndpointPage"), "EndpointPage"),
+});
+
+const changeEndpoint = createRoute({
+  getParentRoute: () => root,
+  path: "/endpoints/$name/change",
+  component: lazyRouteComponent(() => import("@/pages/endpoints/ChangeEndpoint"), "ChangeEndpoint"),
 });
 
 const users = createRoute({
@@ -218,9 +267,15 @@ const tree = root.addChildren([
   session,
   pipelines,
   pipeline,
+  newPipeline,
+  templates,
+  template,
+  newTemplate,
+  changeTemplate,
   endpoints,
   newEndpoint,
   endpoint,
+  changeEndpoint,
   users,
   projects,
   project,

@@ -16,7 +16,7 @@ from moorage.cli import app
 
 BROWSER = Path(__file__).parents[2] / "browser"
 # Rows that the console may lack. Lower it when one is built.
-MOST_MISSING = 24
+MOST_MISSING = 12
 
 
 def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -51,5 +51,5 @@ def test_each_tested_row_names_a_function_of_a_drive() -> None:
         text = (BROWSER / f"{script}.py").read_text()
         defined = {n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
         assert function in defined, f"{command}: {row.by} does not exist"
-        callers = [text, *(p.read_text() for p in BROWSER.glob("drive_*.py"))]
-        assert sum(caller.count(function) for caller in callers) > 2, f"{command}: nobody calls it"
+        callers = {text, *(p.read_text() for p in BROWSER.glob("drive_*.py"))}
+        assert sum(caller.count(function) for caller in callers) > 1, f"{command}: nobody calls it"

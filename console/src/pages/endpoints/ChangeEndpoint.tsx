@@ -1,89 +1,97 @@
-import { JsonInput, Text } from "@mantine/core";
+import { Text } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate, useParams } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, type Endpoint, unwrap, unwrapVersioned } from "@/api/client";
+import { PlanResult } from "@/forms/PlanResult";
+import { type Plan, planReplica, withoutHidden } from "@/forms/plans";
+import { SpecPage } from "@/forms/SpecPage";
+import { brief, mergePatch, type Values } from "@/forms/values";
 import { Conflict, type Latest } from "@/parts/Conflict";
-import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
+import { Empty, Loaded } from "@/parts/States";
 import { t } from "@/texts";
+import { EndpointFields } from "./EndpointFields";
 
-type Spec = Record<string, unknown>;
+/** What can be changed: the specification, with the number of replicas that is desired now. */
+const changeable = (endpoint: Endpoint): Values => {
+  const { name: _, ...spec } = brief(endpoint.spec ?? {});
+  return {
+    ...spec,
+    replicas: endpoint.replicas,
+    ...brief({ shared_with: endpoint.shared_with, user_labels: endpoint.user_labels }),
+  };
+};
 
-function parsed(text: string): Spec | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Spec) : null;
-  } catch {
-    return null;
-  }
-}
-
-const draft = (spec: Spec) =>
-  JSON.stringify({ args: spec.args ?? [], env: {}, resources: spec.resources ?? {} }, null, 2);
-
-async function readSpec(name: string): Promise<Latest<Spec>> {
+async function read(name: string): Promise<Latest<Values> & { endpoint: Endpoint }> {
   const { value, etag } = await unwrapVersioned(
     api.GET("/v1/endpoints/{name}", { params: { path: { name } } }),
   );
-  return { value: (value.spec ?? {}) as Spec, etag };
+  return { value: changeable(value), etag, endpoint: value };
 }
 
-/** Changes an endpoint with a merge patch, relative to its state when the dialog was opened. */
-export function ChangeEndpoint({
-  endpoint,
-  etag,
-  close,
-}: {
-  endpoint: Endpoint;
-  etag: string;
-  close: () => void;
-}) {
-  const { name } = endpoint;
-  const [base, setBase] = useState<Latest<Spec>>({ value: (endpoint.spec ?? {}) as Spec, etag });
-  const [text, setText] = useState(() => draft(base.value));
-  const patch = parsed(text);
-  const save = (version = base.etag) =>
-    unwrap(
-      api.PATCH("/v1/endpoints/{name}", {
-        params: { path: { name } },
-        body: (patch ?? {}) as never,
-        headers: { "If-Match": version },
-      }),
-    );
+export function ChangeEndpoint() {
+  const { name } = useParams({ from: "/endpoints/$name/change" });
+  const endpoint = useQuery({
+    queryKey: ["endpoints", name, "change"],
+    queryFn: () => read(name),
+    // Every visit starts from the current state.
+    gcTime: 0,
+  });
   return (
-    <FormDialog
+    <Loaded query={endpoint} height={300}>
+      {(found) =>
+        found.endpoint.spec ? (
+          <Change name={name} found={found} />
+        ) : (
+          <Empty title={visible(name)}>{t("endpoint.notYours")}</Empty>
+        )
+      }
+    </Loaded>
+  );
+}
+
+/** Sends what changed since the page was opened, as a merge patch. */
+function Change({ name, found }: { name: string; found: Latest<Values> & { endpoint: Endpoint } }) {
+  const navigate = useNavigate();
+  const [base, setBase] = useState<Latest<Values>>(found);
+  return (
+    <SpecPage<Plan, Endpoint>
       title={t("endpoint.changeTitle", { name: visible(name) })}
-      size="lg"
+      lead={t("endpoint.changeText", { count: found.endpoint.replicas })}
+      start={base.value}
+      fields={(form) => <EndpointFields form={form} named />}
+      note={<Text size="sm">{t("endpoint.changeKeeps")}</Text>}
       verb={t("endpoint.rollOut")}
-      ready={patch !== null}
-      save={save}
-      done={t("endpoint.rolloutBegan", { name })}
-      close={close}
-      problem={({ error, again, reset }) => (
+      plan={{
+        title: t("newEndpoint.where"),
+        ask: (spec) => planReplica(withoutHidden(spec)),
+        show: (plan) => <PlanResult plan={plan} />,
+      }}
+      save={(spec, _, again) =>
+        unwrap(
+          api.PATCH("/v1/endpoints/{name}", {
+            params: { path: { name } },
+            body: mergePatch(base.value, spec) as never,
+            headers: { "If-Match": again ?? base.etag },
+          }),
+        )
+      }
+      done={() => t("endpoint.rolloutBegan", { name: visible(name) })}
+      saved={() => void navigate({ to: "/endpoints/$name", params: { name } })}
+      problem={({ error, mine, again, restart }) => (
         <Conflict
           error={error}
           base={base.value}
-          mine={{ ...base.value, ...patch }}
-          latest={() => readSpec(name)}
+          mine={mine}
+          latest={() => read(name)}
           reload={(latest) => {
             setBase(latest);
-            setText(draft(latest.value));
-            reset();
+            restart(latest.value);
           }}
           overwrite={(latest) => again(latest.etag)}
         />
       )}
-    >
-      <Text size="sm">{t("endpoint.changeText", { count: endpoint.replicas })}</Text>
-      <JsonInput
-        label={t("endpoint.patch")}
-        value={text}
-        onChange={setText}
-        autosize
-        minRows={8}
-        maxRows={20}
-        error={patch ? undefined : t("endpoint.notJson")}
-        data-autofocus
-      />
-    </FormDialog>
+    />
   );
 }

@@ -15,7 +15,6 @@ import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 import { Call } from "./Call";
-import { ChangeEndpoint } from "./ChangeEndpoint";
 
 const EndpointLoad = lazy(() => import("./EndpointLoad"));
 const Chat = lazy(() => import("./Chat"));
@@ -32,7 +31,7 @@ export function EndpointPage() {
   });
   return (
     <Loaded query={query} height={300}>
-      {({ value: endpoint, etag }) => (
+      {({ value: endpoint }) => (
         <Page
           title={visible(endpoint.name)}
           lead={
@@ -42,7 +41,7 @@ export function EndpointPage() {
             </>
           }
           may="change"
-          actions={<Actions endpoint={endpoint} etag={etag} />}
+          actions={<Actions endpoint={endpoint} />}
         >
           <RolloutBanner endpoint={endpoint} />
           <Section title={t("endpoint.state")}>
@@ -78,18 +77,38 @@ export function EndpointPage() {
   );
 }
 
-function Actions({ endpoint, etag }: { endpoint: Endpoint; etag: string }) {
+function Actions({ endpoint }: { endpoint: Endpoint }) {
   const navigate = useNavigate();
   const params = { path: { name: endpoint.name } };
   return (
     <>
       <Opener label={t("endpoint.scale")} dialog={(close) => <ScaleTo endpoint={endpoint} close={close} />} />
-      <Opener
-        label={t("endpoint.change")}
-        disabled={!endpoint.spec}
-        reason={t("endpoint.notYours")}
-        dialog={(close) => <ChangeEndpoint endpoint={endpoint} etag={etag} close={close} />}
-      />
+      {endpoint.spec ? (
+        <>
+          <Button
+            size="xs"
+            variant="default"
+            component={Link}
+            to="/endpoints/$name/change"
+            params={{ name: endpoint.name } as never}
+          >
+            {t("endpoint.change")}
+          </Button>
+          <Button
+            size="xs"
+            variant="default"
+            component={Link}
+            to="/new-endpoint"
+            search={{ like: endpoint.name } as never}
+          >
+            {t("endpoint.again")}
+          </Button>
+        </>
+      ) : (
+        <Button size="xs" variant="default" disabled title={t("endpoint.notYours")}>
+          {t("endpoint.change")}
+        </Button>
+      )}
       <Opener
         label={t("endpoint.delete")}
         danger
@@ -178,7 +197,29 @@ function RolloutBanner({ endpoint }: { endpoint: Endpoint }) {
           {t("endpoint.promote")}
         </Button>
       ) : null}
+      {rollout.state !== "failed" && rollout.newest > 1 ? <RollBack name={endpoint.name} /> : null}
     </div>
+  );
+}
+
+/** Ends a rollout or a canary: back to the revision that was served before. */
+function RollBack({ name }: { name: string }) {
+  return (
+    <Opener
+      label={t("endpoint.rollBack")}
+      dialog={(close) => (
+        <Confirm
+          title={t("endpoint.rollBackTitle", { name: visible(name) })}
+          consequences={[t("endpoint.rollBackText")]}
+          verb={t("endpoint.rollBack")}
+          act={() =>
+            unwrap(api.POST("/v1/endpoints/{name}/rollout/undo", { params: { path: { name } }, body: {} }))
+          }
+          done={t("endpoint.rolledBackNow", { name: visible(name) })}
+          close={close}
+        />
+      )}
+    />
   );
 }
 

@@ -196,7 +196,7 @@ function Picture({ pipeline }: { pipeline: Pipeline }) {
   );
 }
 
-const nameOf = ({ name, index }: PipelineStep) =>
+export const nameOf = ({ name, index }: PipelineStep) =>
   index === null || index === undefined ? visible(name) : `${visible(name)} [${index}]`;
 
 const COLUMNS: Column<PipelineStep>[] = [
@@ -245,7 +245,7 @@ const COLUMNS: Column<PipelineStep>[] = [
   },
 ];
 
-function conditionOf({ step, on }: NonNullable<PipelineStep["after"]>[number]): string {
+export function conditionOf({ step, on }: NonNullable<PipelineStep["after"]>[number]): string {
   return on === undefined || on === "success"
     ? visible(step)
     : t("pipeline.on", { step: visible(step), condition: t(`pipeline.on_${on}`) });

@@ -1,3 +1,4 @@
+import { Button } from "@mantine/core";
 import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useMay } from "@/api/auth";
@@ -64,7 +65,16 @@ export function Pipelines() {
   });
   const rows = pipelines.data?.pages.flatMap((page) => page.items) ?? [];
   return (
-    <Page title={t("nav.pipelines")} lead={t("pipelines.lead")}>
+    <Page
+      title={t("nav.pipelines")}
+      lead={t("pipelines.lead")}
+      may="change"
+      actions={
+        <Button size="xs" component={Link} to="/new-pipeline">
+          {t("pipelines.create")}
+        </Button>
+      }
+    >
       <Section title={t("pipelines.all")}>
         <Loaded query={pipelines as never} height={300}>
           {() => (

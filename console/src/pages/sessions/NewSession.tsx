@@ -1,214 +1,144 @@
-import { NumberInput, Select, SimpleGrid, Textarea, TextInput } from "@mantine/core";
+import { Select } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
-import { useState } from "react";
-import { api, type Schemas, unwrap } from "@/api/client";
-import { groupsQuery, runtimesQuery } from "@/api/queries";
-import type { SessionType } from "@/api/statuses";
-import { CreatePage } from "@/parts/CreatePage";
+import { api, type Schemas, type Session, unwrap } from "@/api/client";
+import { sessionQuery, templateQuery, templatesQuery } from "@/api/queries";
+import { HiddenValues, PlanResult } from "@/forms/PlanResult";
+import { again, planSession, planTemplate } from "@/forms/plans";
+import { SpecPage } from "@/forms/SpecPage";
+import type { Values } from "@/forms/values";
+import { visible } from "@/parts/format";
+import { Loaded } from "@/parts/States";
 import { t } from "@/texts";
+import { ParameterFields } from "./ParameterFields";
+import { SessionFields } from "./SessionFields";
 
-type Spec = Schemas["SessionSpec"];
-type Runtime = Schemas["RuntimeView"];
-type ResourceGroup = Schemas["GroupView"];
-
-interface Fields {
-  name: string;
-  type: SessionType;
-  group: string;
-  command: string;
-  /** If empty, the resource group's first runtime. */
-  runtime: Runtime["name"] | "";
-  image: string;
-  cpu: number;
-  mem: string;
-  device: string;
-  devices: number;
-  priority: number;
-}
-
-/** The runtimes that a session can request. A site has its own; a group without agents can get any others. */
-function runtimesOf(all: Runtime[], group: ResourceGroup | undefined): Runtime[] {
-  if (group?.options.hpc) {
-    return [];
-  }
-  const offered = group?.runtimes ?? [];
-  return all.filter((one) => (offered.length > 0 ? offered.includes(one.name) : !one.site_jobs));
-}
-
-function specOf(fields: Fields, runtime: Runtime | undefined): Spec {
-  const command = fields.command.trim();
-  return {
-    ...(fields.name.trim() ? { name: fields.name.trim() } : {}),
-    type: fields.type,
-    resource_group: fields.group,
-    command: command ? ["/bin/sh", "-c", command] : [],
-    ...(runtime ? { runtime: runtime.name } : {}),
-    ...(runtime?.images ? { image: fields.image.trim() } : {}),
-    resources: {
-      cpu: fields.cpu,
-      mem: fields.mem,
-      ...(fields.devices > 0 ? { [fields.device]: fields.devices } : {}),
-    },
-    priority: fields.priority,
-  } as Spec;
-}
-
+/** Starts a session: from the form, from a template, or like another session. */
 export function NewSession() {
-  const search = useSearch({ from: "/new-session" });
-  const navigate = useNavigate();
-  const groups = useQuery(groupsQuery);
-  const all = useQuery(runtimesQuery);
-  const [fields, setFields] = useState<Fields>({
-    name: "",
-    type: "batch",
-    group: search.group ?? "default",
-    command: "",
-    runtime: "",
-    image: "",
-    cpu: 1,
-    mem: "1GiB",
-    device: "cuda.device",
-    devices: 0,
-    priority: 10,
-  });
-  const set = (change: Partial<Fields>) => setFields({ ...fields, ...change });
-  const runtimes = runtimesOf(
-    all.data ?? [],
-    groups.data?.find((group) => group.name === fields.group),
-  );
-  const runtime = runtimes.find((one) => one.name === fields.runtime) ?? runtimes[0];
+  const { group, like, template } = useSearch({ from: "/new-session" });
+  if (template !== undefined) {
+    return <FromTemplate name={template} key={template} />;
+  }
+  if (like !== undefined) {
+    return <Like id={like} key={like} />;
+  }
   return (
-    <CreatePage
-      title={t("sessions.create")}
-      lead={t("newSession.lead")}
-      where={t("newSession.where")}
-      ready
-      plan={() => unwrap(api.POST("/v1/sessions/plan", { body: specOf(fields, runtime) }))}
-      create={() => unwrap(api.POST("/v1/sessions", { body: specOf(fields, runtime) }))}
-      done={(made) => t("newSession.created", { name: made.name })}
-      made={(made) => void navigate({ to: "/sessions/$ref", params: { ref: made.id } })}
-    >
-      <FormFields
-        fields={fields}
-        set={set}
-        groups={groups.data?.map((group) => group.name) ?? ["default"]}
-        runtimes={runtimes}
-        runtime={runtime}
-      />
-    </CreatePage>
+    <Start
+      key={group ?? ""}
+      spec={{
+        type: "batch",
+        ...(group ? { resource_group: group } : {}),
+        resources: { cpu: 1, mem: "1GiB" },
+      }}
+    />
   );
 }
 
-function FormFields({
-  fields,
-  set,
-  groups,
-  runtimes,
-  runtime,
-}: {
-  fields: Fields;
-  set: (change: Partial<Fields>) => void;
-  groups: string[];
-  runtimes: Runtime[];
-  runtime: Runtime | undefined;
-}) {
-  const [devices, setDevices] = useState(["cuda.device", "cuda.shares"]);
+function Like({ id }: { id: string }) {
+  const session = useQuery(sessionQuery(id));
   return (
-    <>
-      <SimpleGrid cols={{ base: 1, sm: 2 }}>
-        <TextInput
-          label={t("field.name")}
-          description={t("newSession.nameHelp")}
-          value={fields.name}
-          onChange={(event) => set({ name: event.currentTarget.value })}
-        />
-        <Select
-          label={t("field.type")}
-          description={t("newSession.typeHelp")}
-          allowDeselect={false}
-          data={["batch", "interactive"]}
-          value={fields.type}
-          onChange={(value) => set({ type: value as SessionType })}
-        />
-        <Select
-          label={t("field.group")}
-          allowDeselect={false}
-          data={groups}
-          value={fields.group}
-          onChange={(value) => set({ group: value ?? "default" })}
-        />
-        <NumberInput
-          label={t("session.priority")}
-          min={0}
-          max={100}
-          value={fields.priority}
-          onChange={(value) => set({ priority: Number(value) })}
-        />
-      </SimpleGrid>
-      <Textarea
-        label={t("newSession.command")}
-        description={t("newSession.commandHelp")}
-        autosize
-        minRows={2}
-        value={fields.command}
-        onChange={(event) => set({ command: event.currentTarget.value })}
-      />
-      <SimpleGrid cols={{ base: 1, sm: 2 }}>
-        {runtime ? (
-          <Select
-            label={t("newSession.runtime")}
-            allowDeselect={false}
-            data={runtimes.map((one) => one.name)}
-            value={runtime.name}
-            onChange={(value) => set({ runtime: value as Fields["runtime"] })}
+    <Loaded query={session} height={300}>
+      {(found) => {
+        const spec = again(found.spec);
+        return (
+          <Start spec={{ type: "batch", ...spec }} lead={t("form.like", { name: visible(found.name) })} />
+        );
+      }}
+    </Loaded>
+  );
+}
+
+/** What opens the page of a session that was created. */
+function useOpen() {
+  const navigate = useNavigate();
+  return (made: Session) => void navigate({ to: "/sessions/$ref", params: { ref: made.id } });
+}
+
+const planned = (ask: (spec: Values) => ReturnType<typeof planSession>) => ({
+  title: t("newSession.where"),
+  ask,
+  show: (plan: Awaited<ReturnType<typeof planSession>>) => <PlanResult plan={plan} />,
+});
+
+function Start({ spec, lead }: { spec: Values; lead?: string }) {
+  const open = useOpen();
+  return (
+    <SpecPage
+      title={t("sessions.create")}
+      lead={lead ?? t("newSession.lead")}
+      start={spec}
+      note={
+        <>
+          {lead === undefined ? <TemplateChoice /> : null}
+          <HiddenValues spec={spec} />
+        </>
+      }
+      fields={(form) => <SessionFields form={form} />}
+      verb={t("action.create")}
+      plan={planned(planSession)}
+      save={(sent, key) =>
+        unwrap(api.POST("/v1/sessions", { body: sent as never, headers: { "Idempotency-Key": key } }))
+      }
+      done={(made) => t("newSession.created", { name: visible(made.name) })}
+      saved={open}
+    />
+  );
+}
+
+function TemplateChoice() {
+  const navigate = useNavigate();
+  const templates = useQuery({ ...templatesQuery, retry: false });
+  return templates.data?.length ? (
+    <Select
+      label={t("form.fromTemplate")}
+      placeholder={t("form.noTemplate")}
+      searchable
+      data={[...new Set(templates.data.map((one) => one.name))]}
+      value={null}
+      onChange={(name) => name && void navigate({ to: "/new-session", search: { template: name } })}
+    />
+  ) : null;
+}
+
+function FromTemplate({ name }: { name: string }) {
+  const template = useQuery(templateQuery(name));
+  return (
+    <Loaded query={template} height={300}>
+      {({ value }) => <TemplateStart template={value} />}
+    </Loaded>
+  );
+}
+
+function TemplateStart({ template }: { template: Schemas["TemplateView"] }) {
+  const open = useOpen();
+  const { parameters, spec } = template.template;
+  return (
+    <SpecPage
+      title={t("sessions.create")}
+      lead={t("form.likeTemplate", { name: visible(template.name), version: template.version })}
+      start={{ version: template.version }}
+      fields={(form) => (
+        <>
+          <ParameterFields
+            form={form}
+            parameters={(parameters ?? {}) as Record<string, Schemas["Parameter"]>}
           />
-        ) : null}
-        {runtime?.images ? (
-          <TextInput
-            label={t("newSession.image")}
-            required
-            value={fields.image}
-            onChange={(event) => set({ image: event.currentTarget.value })}
-          />
-        ) : null}
-      </SimpleGrid>
-      <SimpleGrid cols={{ base: 1, xs: 2 }}>
-        <NumberInput
-          label="CPU"
-          min={0}
-          step={0.5}
-          decimalScale={3}
-          value={fields.cpu}
-          onChange={(value) => set({ cpu: Number(value) })}
-        />
-        <TextInput
-          label={t("usage.memory")}
-          value={fields.mem}
-          onChange={(event) => set({ mem: event.currentTarget.value })}
-        />
-        <NumberInput
-          label={t("newSession.devices")}
-          min={0}
-          decimalScale={3}
-          value={fields.devices}
-          onChange={(value) => set({ devices: Number(value) })}
-        />
-        <Select
-          label={t("newSession.device")}
-          description={t("newSession.deviceHelp")}
-          allowDeselect={false}
-          searchable
-          data={devices}
-          value={fields.device}
-          onSearchChange={(text) =>
-            /^[a-z][a-z0-9-]*\.(device|shares)$/.test(text) &&
-            !devices.includes(text) &&
-            setDevices([...devices, text])
-          }
-          onChange={(value) => set({ device: value ?? "cuda.device" })}
-        />
-      </SimpleGrid>
-    </>
+          <SessionFields form={{ ...form, at: ["overrides"], base: (spec ?? {}) as Values }} />
+        </>
+      )}
+      verb={t("action.create")}
+      plan={planned((run) => planTemplate(template.name, run))}
+      save={(sent, key) =>
+        unwrap(
+          api.POST("/v1/templates/{name}/sessions", {
+            params: { path: { name: template.name } },
+            body: sent as never,
+            headers: { "Idempotency-Key": key },
+          }),
+        )
+      }
+      done={(made) => t("newSession.created", { name: visible(made.name) })}
+      saved={open}
+    />
   );
 }

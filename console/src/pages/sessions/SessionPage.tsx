@@ -1,7 +1,7 @@
 import { Code, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
-import { Suspense } from "react";
+import { type ReactNode, Suspense } from "react";
 import { api, type Schemas, type Session, unwrap } from "@/api/client";
 import { historyQuery, sessionQuery, whyQuery } from "@/api/queries";
 import { isLive, shownStatus } from "@/api/statuses";
@@ -16,6 +16,7 @@ import { StatusText, toneOf } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { WhyDetails } from "@/parts/Why";
 import { t } from "@/texts";
+import { SessionActions } from "./Actions";
 import { Apps } from "./Apps";
 import { Logs } from "./Logs";
 import { ReloadButton, Reloads, useReload } from "./Reload";
@@ -48,6 +49,7 @@ function Shown({ session: found }: { session: Session }) {
       actions={
         <>
           <ReloadButton session={found} action={reload} />
+          <SessionActions session={found} />
           <Stop session={found} />
         </>
       }
@@ -162,6 +164,27 @@ function About({ session }: { session: Session }) {
           [t("session.attempt"), session.attempt],
           [t("field.created"), <Age key="created" at={session.created_at} />],
           [t("session.since"), <Age key="since" at={session.status_since} />],
+          [
+            t("form.userLabels"),
+            Object.entries(session.user_labels ?? {})
+              .map(([name, value]) => visible(`${name}=${value}`))
+              .join(", ") || null,
+          ],
+          ...(session.template
+            ? ([
+                [
+                  t("field.template"),
+                  <Link
+                    key="template"
+                    to="/templates/$name"
+                    params={{ name: session.template.split("@")[0] ?? "" }}
+                    className="link"
+                  >
+                    {visible(session.template)}
+                  </Link>,
+                ],
+              ] as [string, ReactNode][])
+            : []),
           [t("session.deadline"), <Age key="deadline" at={session.deadline_at} />],
           [
             t("field.endpoint"),
