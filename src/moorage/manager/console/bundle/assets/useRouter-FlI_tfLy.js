@@ -1,1 +1,0 @@
-import{_ as e,m as t}from"./jsx-runtime-vtv3MAX0.js";var n=e(t(),1),r=n.createContext(null);function i(e){return n.useContext(r)}export{r as n,i as t};
