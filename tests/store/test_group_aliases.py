@@ -320,7 +320,7 @@ async def test_an_alias_is_freed_once_nothing_says_it(api: Api, store: Store) ->
     assert (await api.call("admin", "DELETE", "/v1/group-aliases/quick"))[0] == 404
     assert (await api.call("admin", "POST", "/v1/groups", {"name": "fast"}))[0] == 201
     _, text = await api.call("admin", "GET", "/v1/audit")
-    assert {"rename_group", "release_alias"} - {
+    assert {"rename_group", "release_group_alias"} - {
         one["action"] for one in json.loads(text)["items"]
     } == {"rename_group"}
 

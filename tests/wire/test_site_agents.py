@@ -118,6 +118,7 @@ async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path)
             await until(lambda: len(sites.running) == 2)
             assert "gateway-locked" not in sites.running
             await until_offered(site, "gateway-good")
+            await until_listed(site, "gateway-wrong")
             metrics = ""
 
             # its offers are listed before it has applied its first orders
@@ -145,6 +146,12 @@ async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path)
 async def until_offered(site: Site, agent_id: str) -> None:
     async with asyncio.timeout(30):
         while not any(a.id == agent_id and a.runtimes for a in await site.client.agents.list()):
+            await asyncio.sleep(0.05)
+
+
+async def until_listed(site: Site, agent_id: str) -> None:
+    async with asyncio.timeout(30):
+        while not any(agent.id == agent_id for agent in await site.client.agents.list()):
             await asyncio.sleep(0.05)
 
 
