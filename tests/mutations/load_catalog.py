@@ -30,6 +30,13 @@ MUTATIONS = (
         HISTORY,
     ),
     Mutation(
+        "a clock that is set back stops the samples",
+        f"{SQL}/endpoint_load_record.sql",
+        "BETWEEN now() - make_interval(secs => $3) AND now()",
+        "> now() - make_interval(secs => $3)",
+        HISTORY,
+    ),
+    Mutation(
         "a counter that started again at zero counts nothing",
         f"{SQL}/endpoint_load_record.sql",
         "WHEN c.now < c.before THEN c.now",

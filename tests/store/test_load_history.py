@@ -129,6 +129,20 @@ async def test_traffic_queue_and_replicas_of_an_endpoint(platform: Loaded) -> No
     assert 0 < covered < 60, "from the first sample to the last"
 
 
+async def test_a_clock_that_is_set_back_covers_no_time(platform: Loaded) -> None:
+    """The previous sample then lies in the future."""
+    store = platform.store
+    await platform.create(replicas=0)
+    proxy = Proxy(store)
+    await proxy.connect()
+    await sampled(store)
+    await store.database.fetch("UPDATE load_samples SET at = at + interval '10 minutes'")
+    await proxy.report(requests=5, errors=1)
+    await sampled(store)
+    found = await of_endpoint(store)
+    assert (found.covered_s, found.requests) == ([0.0], [0])
+
+
 async def test_requests_count_once_and_restarts_begin_at_zero(platform: Loaded) -> None:
     store = platform.store
     await platform.create(replicas=0)

@@ -13,7 +13,8 @@ WITH previous AS MATERIALIZED (
     RETURNING at
 ), spans AS (
     SELECT s.seconds, date_bin(make_interval(secs => s.seconds), now(), 'epoch') AS at,
-           CASE WHEN p.at > now() - make_interval(secs => $3)
+           -- A sample of the future was made before the clock was set back.
+           CASE WHEN p.at BETWEEN now() - make_interval(secs => $3) AND now()
                 THEN extract(epoch FROM now() - p.at)::float8 ELSE 0 END AS covered_s
     FROM unnest(ARRAY[60, 3600, 86400]) AS s(seconds) CROSS JOIN sample
     LEFT JOIN previous p ON true
