@@ -34,6 +34,7 @@ def main(url: str, key: str, pictures: Path) -> None:
             shell(console, page)
         except Exception:
             page.screenshot(path=pictures / "failed.png")
+            print("complaints:", console.complaints, file=sys.stderr)
             raise
 
         cookies = [[cookie["name"], cookie["secure"]] for cookie in page.context.cookies()]

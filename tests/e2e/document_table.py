@@ -83,6 +83,8 @@ PAGES = {
         absent={
             "block:pip install langchain-openai": PACKAGES,
             "block:pip install llama-index": PACKAGES,
+            "block:pip install 'litellm[proxy]'": PACKAGES,
+            "block:pip install open-webui": PACKAGES,
             "block:docker run -d --name open-webui": "Docker and the image of Open WebUI",
         },
     ),

@@ -96,6 +96,7 @@ BEFORE: dict[str, tuple[str, ...]] = {
     "moorage serve ./tiny.gguf --min 0 --max 4 --scale-on waiting=2 --idle-timeout 5m": (
         "moorage stop tiny",
     ),
+    "moorage load qwen": ("moorage serve qwen --engine custom --replicas 0 -- true",),
     "moorage limits set model qwen concurrent=64 tokens=none": (
         "moorage serve qwen --engine custom --replicas 0 -- true",
     ),

@@ -156,7 +156,9 @@ def test_privileges_are_dropped_whatever_the_agent_has() -> None:
         "both = held.raw[:8] + held.raw[4:8] + held.raw[12:20] + held.raw[16:20]\n"
         "assert libc.capset(header, both) == 0\n"
         "assert int(open('/proc/self/status').read().split('CapInh:')[1].split()[0], 16)\n"
-        f"sandbox = Sandbox('one', {UIDS[0]}, (), '', (), (), ('', ''), deny_filter(os.uname().machine))\n"
+        "denied = deny_filter(os.uname().machine)\n"
+        "paths = {'empty': (), 'visible': (), 'writable': ('', '')}\n"
+        f"sandbox = Sandbox('one', {UIDS[0]}, (), '', **paths, system_calls=denied)\n"
         "sandbox.drop_privileges()\n"
         "print(open('/proc/self/status').read())"
     )

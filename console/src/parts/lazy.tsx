@@ -13,6 +13,9 @@ const parts: Part<never>[] = [];
 // Browsers remember that a module failed to load, and name its address in the error.
 const FAILED = /https?:\S+?\.js/;
 
+// A single file that does not arrive although the manager answers is asked for again after these pauses.
+const PAUSES_MS = [500, 2000];
+
 class Part<P> {
   component: ComponentType<P> | undefined;
   error: Error | undefined;
@@ -51,11 +54,19 @@ class Part<P> {
   };
 
   private async attempt(): Promise<void> {
-    try {
-      await this.fetch();
-      this.change(undefined);
-    } catch (error) {
-      await this.explain(error);
+    for (const pauseMs of [...PAUSES_MS, undefined]) {
+      try {
+        await this.fetch();
+        this.change(undefined);
+        return;
+      } catch (error) {
+        const found = await afterFailure(this.wasAway);
+        if (found !== "missing" || pauseMs === undefined) {
+          this.explain(found, error);
+          return;
+        }
+        await new Promise((resolve) => window.setTimeout(resolve, pauseMs));
+      }
     }
   }
 
@@ -73,8 +84,7 @@ class Part<P> {
     }
   }
 
-  private async explain(error: unknown): Promise<void> {
-    const found = await afterFailure(this.wasAway);
+  private explain(found: "away" | "reloading" | "missing", error: unknown) {
     this.wasAway = found === "away";
     if (found === "away") {
       noteSilence();
