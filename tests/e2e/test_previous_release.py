@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -29,7 +31,7 @@ from moorage.sdk.errors import ApiError
 from tests.addresses import free_port
 from tests.previous_release import unpack_previous_release
 
-from .harness import Platform, until
+from .harness import EXAMPLES, Platform, until
 from .test_crashes import SLOW, answers
 
 RESOURCES = {"cpu": "0.1", "mem": "64MiB"}
@@ -187,6 +189,52 @@ def check_counts(counts: Counter[str]) -> None:
     assert counts["streams"] == 1, counts
     assert counts["full reports requested"] == counts["orders wanted"] == 0, f"drift: {counts}"
     assert counts["tables"] >= 1, counts
+
+
+# What its users type most, as its own help shows it.
+COMMANDS = (
+    "run --name first -- echo hello",
+    "start --name dev",
+    "exec dev -- true",
+    "ps --all -o wide",
+    "describe dev",
+    "why dev",
+    "plan",
+    "logs first",
+    "templates set train -f train.toml",
+    "plan --template train --set epochs=3",
+    "pipelines submit -f train.yaml --dry-run",
+    "pipelines submit -f train.yaml",
+    "pipelines describe train",
+    "pipelines list",
+    "agents list",
+    "groups list",
+    "groups describe default",
+    "keys create laptop",
+    "usage",
+    "stop dev",
+)
+
+
+async def test_the_command_line_of_the_previous_release(
+    platform: Platform, previous_release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(EXAMPLES / "train.toml", tmp_path)
+    pipeline = (EXAMPLES / "pipeline.yaml").read_text()
+    (tmp_path / "train.yaml").write_text(pipeline.replace("name: digits", "name: train"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("manager", "agent", "proxy"):
+        platform.start(name)
+
+    await platform.wait_until_ready()
+    platform.env |= {"PYTHONPATH": str(previous_release), **QUIET}
+    failed = []
+    for command in COMMANDS:
+        done = await asyncio.to_thread(platform.run, *shlex.split(command))
+        if done.returncode:
+            failed.append(f"$ moorage {command}\n{done.stderr}")
+
+    assert not failed, "\n".join(failed)
 
 
 async def test_agents_and_proxies_of_the_previous_release(

@@ -84,6 +84,25 @@ async def test_dry_run_returns_a_plan_and_creates_nothing(api: Api) -> None:
     assert response.status == 422
 
 
+async def test_clients_of_the_previous_release_plan_with_a_query_parameter(api: Api) -> None:
+    pipeline = {"name": "train", "steps": [{"name": "load", "spec": {"command": ["true"]}}]}
+    await api.request("PUT", "/v1/templates/job", json={"spec": BATCH})
+    for path, body in (
+        ("/v1/sessions", BATCH),
+        ("/v1/templates/job/sessions", {}),
+        ("/v1/pipelines", pipeline),
+    ):
+        _, today = await api.request("POST", f"{path}/plan", json=body)
+        response, plan = await api.request("POST", f"{path}?dry_run=true", json=body)
+        assert (response.status, plan.keys()) == (200, today.keys()), path
+        assert "errors" not in plan, plan
+        response, refused = await api.request("POST", f"{path}?dry_run=maybe", json=body)
+        assert (response.status, refused["errors"][0]["field"]) == (422, "dry_run"), path
+
+    _, page = await api.request("GET", "/v1/sessions")
+    assert page["items"] == []
+
+
 async def test_idempotency_key_creates_one_session(api: Api) -> None:
     key = {"Idempotency-Key": "3b1f"}
     first, created = await api.request("POST", "/v1/sessions", json=BATCH, headers=key)

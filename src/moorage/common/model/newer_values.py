@@ -3,18 +3,14 @@ that this release knows. Pure."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError, ValidationInfo, ValidatorFunctionWrapHandler
+from pydantic import BaseModel, ValidationError
 
 M = TypeVar("M", bound=BaseModel)
 
 NEEDS = "needs a newer manager"
-# Validation context in which a value with fields of a newer release is accepted without them, as
-# clients accept it.
-KNOWN_FIELDS = {"known_fields": True}
 # Maximum length of the text that names the unknown parts.
 _LONGEST = 300
 # Maximum number of rounds in which unknown fields are removed to find the known ones.
@@ -54,30 +50,3 @@ def known_part(
         left = known
 
     return model.model_validate(dict(minimal)), why
-
-
-def known_fields(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """For ``WrapValidator``. In the context ``KNOWN_FIELDS``, remove fields at any depth that this
-    release does not know."""
-    if not info.context or not info.context.get("known_fields"):
-        return validate(value)
-    try:
-        return validate(value)
-    except ValidationError as error:
-        return validate(_without_unknown(value, error))
-
-
-def _without_unknown(value: Any, error: ValidationError) -> Any:
-    left = copy.deepcopy(value)
-    for found in error.errors(include_url=False):
-        if found["type"] == "extra_forbidden":
-            *parents, name = found["loc"]
-            inner = left
-            try:
-                for part in parents:
-                    inner = inner[part]
-                inner.pop(name, None)
-            except (KeyError, IndexError, TypeError, AttributeError):
-                continue  # below a union, whose path components are not keys
-
-    return left

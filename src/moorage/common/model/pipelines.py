@@ -106,6 +106,8 @@ class After(Model):
             "Which elements of an array must end this way: any of them, once all have ended, or all. "
             "By default, any for failure, and all for success."
         ),
+        # Clients of the previous release do not know the field.
+        exclude_if=lambda of: of is None,
     )
 
     @property

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainSerializer, WrapValidator
+from pydantic import Field, PlainSerializer
 
 from moorage.common.model.labels import LabelChanges, UserLabels
-from moorage.common.model.newer_values import known_fields
 from moorage.common.model.reasons import Reason
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.spec import EndpointSpec, Model, Name, NoNul, Seconds, Word
@@ -153,9 +152,7 @@ class EndpointView(View):
         default=[], description='Other projects that may use it; "*" means all.'
     )
     user_labels: dict[str, str] = Field(default={})
-    spec: (
-        Annotated[EndpointSpec, WrapValidator(known_fields), PlainSerializer(masked_spec)] | None
-    ) = Field(
+    spec: Annotated[EndpointSpec, PlainSerializer(masked_spec)] | None = Field(
         default=None, description="null for viewers, and for projects that it is shared with."
     )
     running: int = Field(default=0, description="Requests running in its replicas' engines.")

@@ -15,7 +15,6 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
@@ -25,7 +24,6 @@ from moorage.common.model.clusters import HOSTNAMES_RESOLVE
 from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import QuotaScope
 from moorage.common.model.labels import LabelChanges
-from moorage.common.model.newer_values import known_fields
 from moorage.common.model.reasons import Reason
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.secret_names import mask_secrets
@@ -50,10 +48,10 @@ def masked_spec(spec: Workload) -> dict[str, Any]:
     return masked(spec.model_dump(mode="json", exclude={"user_labels"}))
 
 
-def _checked_once(spec: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+def _checked_once(spec: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     """Keep a valid specification as it is, because pydantic would run all the model's checks
     again."""
-    return spec if isinstance(spec, SessionSpec) else known_fields(spec, validate, info)
+    return spec if isinstance(spec, SessionSpec) else validate(spec)
 
 
 def masked(fields: dict[str, Any]) -> dict[str, Any]:
@@ -440,7 +438,7 @@ class StartTimes(View):
 
 class GroupView(View):
     name: str
-    options: Annotated[GroupOptions, WrapValidator(known_fields)]
+    options: GroupOptions
     agents: int
     pending: int
     running: int

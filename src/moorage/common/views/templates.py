@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field, PlainSerializer, WrapValidator
+from pydantic import Field, PlainSerializer
 
-from moorage.common.model.newer_values import known_fields
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.resources import View, masked
 
@@ -28,9 +27,7 @@ class TemplateView(View):
     project: str = Field(
         description="The template's project. Empty if it is shared by all projects."
     )
-    template: Annotated[
-        TemplateSpec, WrapValidator(known_fields), PlainSerializer(_masked_template)
-    ]
+    template: Annotated[TemplateSpec, PlainSerializer(_masked_template)]
     bases: list[str] = Field(description="Versions that it is based on, the nearest first.")
     created_at: datetime
     created_by: str

@@ -40,6 +40,7 @@ from moorage.manager.api.http.dependencies import ApiServices
 from moorage.manager.api.http.description import Description, LazyDescription
 from moorage.manager.api.http.group_names import with_current_names
 from moorage.manager.api.http.long_requests import OpenRequests
+from moorage.manager.api.http.previous_release import planning_on_dry_run
 from moorage.manager.api.http.problems import (
     InternalError,
     MalformedRequest,
@@ -152,8 +153,17 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
     # Created after the authenticator, because the same changes empty its cache.
     requests = OpenRequests(deps.clock, deps.store.keys.on_change)
     app.cleanup_ctx.append(requests.running)
+    handlers = {
+        (row.method, row.path): traced(
+            row, _serve(row, deps, authenticator, requests), deps.tracer, deps.clock
+        )
+        for row in ROUTES
+    }
     for row in by_precedence(ROUTES):
-        handler = traced(row, _serve(row, deps, authenticator, requests), deps.tracer, deps.clock)
+        handler = handlers[row.method, row.path]
+        if plan := handlers.get((row.method, f"{row.path}/plan")):
+            handler = planning_on_dry_run(handler, plan)
+
         expect = _expect(_max_body_bytes(row, deps))
         app.router.add_route(row.method, row.path, handler, expect_handler=expect)
         if row.method == "GET" and not row.streams:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from importlib import import_module
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from jsonschema import Draft202012Validator
+from pydantic import BaseModel, ValidationError
 
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.resources import Problem
@@ -21,6 +24,7 @@ from moorage.manager.api.http.openapi import describe, path_of
 from moorage.manager.api.http.route import Route, by_precedence, route
 from moorage.manager.api.http.tags import TAGS
 from moorage.manager.api.routes import ROUTES
+from moorage.sdk.transport import read_answer
 
 DOCUMENT: dict[str, Any] = describe(ROUTES, "1.2.3")
 
@@ -317,6 +321,41 @@ def test_answers_have_examples_that_their_models_accept(row: Route) -> None:
     Draft202012Validator(content["schema"] | {"components": DOCUMENT["components"]}).validate(
         example
     )
+
+
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        for inner in value.values():
+            yield from objects(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from objects(inner)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in ROUTES if not isinstance(row.returns, str)],
+    ids=lambda row: f"{row.method} {row.path}",
+)
+def test_clients_read_answers_with_fields_of_a_newer_manager(row: Route) -> None:
+    """At any depth: parts of a response may be models of requests, which refuse unknown fields."""
+    responses = DOCUMENT["paths"][path_of(row)][row.method.lower()]["responses"]
+    example = responses[str(row.status)]["content"]["application/json"]["example"]
+    answers = cast(type[BaseModel], row.returns)
+    for number, _ in enumerate(objects(example)):
+        answer = deepcopy(example)
+        [*objects(answer)][number]["tomorrow"] = 1
+        # In a map it is an entry, whose type may be wrong, and not a field.
+        assert "extra_forbidden" not in problems_of(answers, answer), answer
+
+
+def problems_of(model: type[BaseModel], answer: dict[str, Any]) -> set[str]:
+    try:
+        read_answer(model, json.dumps(answer).encode())
+    except ValidationError as error:
+        return {found["type"] for found in error.errors()}
+    return set()
 
 
 def test_problems_have_an_example() -> None:
