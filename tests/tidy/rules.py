@@ -733,6 +733,31 @@ def _private_names(text: str) -> Iterator[tuple[int, str]]:
                 yield _line(node), name
 
 
+# Refusals of what is no field of a body or query.
+NO_FIELD = {
+    "src/moorage/manager/api/http/request.py": "headers",
+    "src/moorage/manager/api/kernels/commands.py": "messages of a WebSocket",
+    "src/moorage/manager/console/chat.py": "the size of the body",
+    "src/moorage/manager/crypto/authority.py": "gRPC of agents and proxies",
+    "src/moorage/manager/postgres/backup.py": "a file of the command line",
+    "src/moorage/manager/rpc/ssh.py": "gRPC of proxies",
+    "src/moorage/manager/store/schema/compatibility.py": "an option of the command line",
+}
+
+
+def refused_field(path: str, text: str) -> list[str]:
+    """Forms and programs show an error at its field, so a refusal by REST names it."""
+    if not path.startswith("src/moorage/manager/") or not _ours(path) or path in NO_FIELD:
+        return []
+    return [
+        f"line {_line(node)}: InvalidInput without `field`"
+        for node in _nodes(text)
+        if isinstance(node, ast.Call)
+        and _called(node) == "InvalidInput"
+        and "field" not in {keyword.arg for keyword in node.keywords}
+    ]
+
+
 # Functions that fail for JSON of another type unless as_array or as_object reads it.
 _OPENS_JSON = re.compile(
     r"\b(jsonb_(?:each|each_text|array_elements|array_elements_text|array_length|object_keys"
@@ -808,7 +833,7 @@ RULES: list[Rule] = [
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
     full_match, runtime_names, json_casts, one_attribute, width, layout_by_hand, signatures,
     paragraphs, statement_files,
-    assigned_outside, vague_names,
+    assigned_outside, vague_names, refused_field,
 ]  # fmt: skip
 
 

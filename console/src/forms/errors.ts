@@ -9,8 +9,8 @@ export interface FieldError {
 }
 
 /**
- * The fields that a refusal is about. The manager lists fields that it could not validate; where a rule joins several
- * fields, or the caller's rights decide, the text names the field: as `command`, or first, as in "env.TOKEN is …".
+ * The fields that a refusal is about. The manager lists them; where a rule joins several fields, or the caller's rights
+ * decide, the text names the field: as `command`, or first, as in "priority = 50 is …".
  */
 export function fieldsOf(error: unknown, body: Values): FieldError[] {
   if (!(error instanceof ApiProblem) || error.status >= 500) {
@@ -41,13 +41,9 @@ function partOf(body: Values, field: string, message: string): string {
   return quoted ? `${field}.${quoted[0]}` : field;
 }
 
-const NAME = /^(?:the session of this template is invalid: )?([a-z_]+(?:[.[][\w.[\]]+)?)(?: = |: | is )/;
+const NAME = /^([a-z_]+(?:[.[][\w.[\]]+)?)(?: = |: | is )/;
 
 function namedIn(message: string): string {
-  const parameter = /\bparameter '(\w+)'/.exec(message)?.[1];
-  if (parameter !== undefined) {
-    return `parameters.${parameter}`;
-  }
   return /`([a-z_][\w.]*)`/.exec(message)?.[1] ?? NAME.exec(message)?.[1] ?? "";
 }
 

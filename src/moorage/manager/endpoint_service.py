@@ -152,6 +152,7 @@ class EndpointService:
                 f"replicas = {replicas} is outside the limits of endpoint {name!r}, which is "
                 "scaled "
                 f"automatically from {scaling.min} to {scaling.max}",
+                field="replicas",
                 next_step="change autoscale.min and autoscale.max, or choose a number between them",
             )
 
@@ -235,6 +236,7 @@ def _changed_labels(before: EndpointRecord, patch: EndpointPatch) -> dict[str, s
     if len(labels) > MAX_LABELS:
         raise InvalidInput(
             f"the endpoint would have {len(labels)} labels; {MAX_LABELS} are allowed",
+            field="user_labels",
             next_step="remove some: a value of null removes a label",
         )
     return labels

@@ -59,6 +59,7 @@ def check(options: GroupOptions) -> None:
         allowed = ", ".join((*SELECTIONS, *(f"{CUSTOM}{name}" for name in names)))
         raise InvalidInput(
             f"agent_selection = {given!r} is not installed; allowed: {allowed}",
+            field="agent_selection",
             next_step=(
                 f"install a package with such an entry point ({GROUP}) where the manager runs"
             ),

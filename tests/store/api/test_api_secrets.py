@@ -74,8 +74,10 @@ async def test_unknown_secrets_and_masks_are_refused(
 ) -> None:
     response, problem = await api.request("POST", path, json=body | {"secret_env": {"T": "absent"}})
     assert (response.status, "no secret 'absent'" in problem["detail"]) == (422, True)
+    assert [error["field"] for error in problem["errors"]] == ["secret_env"]
     response, problem = await api.request("POST", path, json=body | {"env": {"HF_TOKEN": "***"}})
     assert (response.status, "env.HF_TOKEN" in problem["detail"]) == (422, True)
+    assert [error["field"] for error in problem["errors"]] == ["env.HF_TOKEN"]
 
 
 async def test_a_variable_is_set_once(api: Api) -> None:

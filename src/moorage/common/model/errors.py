@@ -5,7 +5,7 @@ A class's docstring is its default message. ``next_step`` is the action recommen
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 
 class MoorageError(Exception):
@@ -26,10 +26,25 @@ class MoorageError(Exception):
 
 
 class InvalidInput(MoorageError):
-    """The request is not valid."""
+    """The request is not valid.
+
+    ``field``: path of the invalid field, such as ``env.HOME``, in the part ``where`` of the
+    request; "" if there is no single one."""
 
     code = "invalid-input"
     http = 422
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        next_step: str = "",
+        field: str = "",
+        where: Literal["body", "query"] = "body",
+    ) -> None:
+        super().__init__(message, next_step=next_step)
+        self.field = field
+        self.where = where
 
 
 class MalformedBody(MoorageError):

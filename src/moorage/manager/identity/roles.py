@@ -93,6 +93,7 @@ def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | Moorag
     if not is_admin and facts.member_role is None:
         return InvalidInput(
             f"user {owner.user!r} is not a member of project {owner.project!r}",
+            field="user",
             next_step=f"`moorage projects members set {owner.project} {owner.user} member`",
         )
 
@@ -113,6 +114,7 @@ def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | Moorag
 
         return InvalidInput(
             f"role {role!s} exceeds that of user {owner.user!r}: {held or 'none'}",
+            field="role",
             next_step=f"`moorage {cure}`",
         )
 

@@ -27,6 +27,7 @@ def parse_key(text: str) -> PublicKey:
     except ValueError as error:
         raise InvalidInput(
             f"public_key is not a public key that may log in: {error}",
+            field="public_key",
             next_step="create one with `ssh-keygen -t ed25519`, and send its .pub file",
         ) from None
 
@@ -44,6 +45,7 @@ def check_proof(
     if spec.challenge is None or spec.signature is None:
         raise InvalidInput(
             "proof that you hold the private key is missing: `challenge` and `signature`",
+            field="signature",
             next_step=_NEXT,
         )
 
@@ -54,11 +56,15 @@ def check_proof(
         age = now - datetime.fromisoformat(spec.challenge.removeprefix(prefix))
     except (ValueError, TypeError):  # TypeError if the time has no zone
         raise InvalidInput(
-            f"challenge was not issued by this installation to user {user!r}", next_step=_NEXT
+            f"challenge was not issued by this installation to user {user!r}",
+            field="challenge",
+            next_step=_NEXT,
         ) from None
 
     if not -_SKEW <= age <= VALID:
-        raise InvalidInput("challenge has expired", next_step="request and sign a new one")
+        raise InvalidInput(
+            "challenge has expired", field="challenge", next_step="request and sign a new one"
+        )
 
     # Editors and `echo` add a line feed at the end of the signed file.
     messages = [spec.challenge.encode() + end for end in (b"", b"\n")]
@@ -70,14 +76,22 @@ def check_proof(
             )
         )
     except ValueError as error:
-        raise InvalidInput(f"signature is not valid: {error}", next_step=_NEXT) from None
+        raise InvalidInput(
+            f"signature is not valid: {error}", field="signature", next_step=_NEXT
+        ) from None
     except StopIteration:
         raise InvalidInput(
-            "signature does not match this challenge and its key", next_step=_NEXT
+            "signature does not match this challenge and its key",
+            field="signature",
+            next_step=_NEXT,
         ) from None
 
     if fingerprint_of(signer) != fingerprint:
-        raise InvalidInput("signature was made with a key other than public_key", next_step=_NEXT)
+        raise InvalidInput(
+            "signature was made with a key other than public_key",
+            field="public_key",
+            next_step=_NEXT,
+        )
 
 
 def _prefix(user: str, installation: str) -> str:

@@ -46,7 +46,9 @@ def check(pipeline: PipelineSpec) -> list[Step]:
     if len(steps) < len(pipeline.steps):
         counted = Counter(step.name for step in pipeline.steps)
         twice = next(name for name, count in counted.items() if count > 1)
-        raise InvalidInput(f"step {twice!r} occurs twice", next_step="give each step a unique name")
+        raise InvalidInput(
+            f"step {twice!r} occurs twice", field="steps", next_step="give each step a unique name"
+        )
 
     for step in pipeline.steps:
         for after in step.conditions:
@@ -54,6 +56,7 @@ def check(pipeline: PipelineSpec) -> list[Step]:
                 raise InvalidInput(
                     f"step {step.name!r} is after {after.step!r}, which is not a step of the "
                     "pipeline",
+                    field=f"steps.{step.name}.after",
                     next_step="name one of its steps",
                 )
 
@@ -66,7 +69,7 @@ def check(pipeline: PipelineSpec) -> list[Step]:
     except CycleError as error:
         cycle = " after ".join(reversed(error.args[1]))
         raise InvalidInput(
-            f"steps wait for each other: {cycle}", next_step="remove one `after`"
+            f"steps wait for each other: {cycle}", field="steps", next_step="remove one `after`"
         ) from None
 
     check_inputs(pipeline.steps)
@@ -75,6 +78,7 @@ def check(pipeline: PipelineSpec) -> list[Step]:
         raise InvalidInput(
             f"the pipeline has {total} steps, counting the elements of arrays; {MAX_STEPS} are "
             "allowed",
+            field="steps",
             next_step="split it, or let one session do the work of several",
         )
 
@@ -82,6 +86,7 @@ def check(pipeline: PipelineSpec) -> list[Step]:
     if edges > MAX_EDGES:
         raise InvalidInput(
             f"the steps wait for {edges} other steps in total; {MAX_EDGES} are allowed",
+            field="steps",
             next_step="insert one small step between two large arrays",
         )
 
@@ -97,6 +102,7 @@ def check_specs(steps: Iterable[Step], specs: Mapping[str, SessionSpec]) -> None
             if getattr(spec, field):
                 raise InvalidInput(
                     f"step {step.name!r}: `spec.{field}` cannot be set for steps",
+                    field=f"steps.{step.name}.spec.{field}",
                     next_step="use the step's `name` and `after`",
                 )
 
@@ -105,6 +111,7 @@ def check_specs(steps: Iterable[Step], specs: Mapping[str, SessionSpec]) -> None
                 raise InvalidInput(
                     f"step {step.name!r} is after the success of {after.step!r}, which is not a "
                     "batch session",
+                    field=f"steps.{step.name}.after",
                     next_step="use `on: any`",
                 )
 

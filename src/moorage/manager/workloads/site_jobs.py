@@ -18,7 +18,7 @@ def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> Moorage
     """The error for a workload that resource group ``group`` cannot run as a job. ``site``: None
     for a group of another kind."""
     if isinstance(spec, SessionSpec) and spec.job is not None:
-        return InvalidInput("`job` is set by the resource group", next_step="omit it")
+        return InvalidInput("`job` is set by the resource group", field="job", next_step="omit it")
     if site is None:
         return None
 
@@ -75,7 +75,9 @@ def _exceeds_node(spec: Workload, group: str, site: HpcOptions) -> MoorageError 
     asked = parse_slots(spec.resources)
     if JOBS in asked:
         return InvalidInput(
-            "resources.jobs cannot be requested: a session is one job", next_step="omit it"
+            "resources.jobs cannot be requested: a session is one job",
+            field="resources.jobs",
+            next_step="omit it",
         )
 
     if shares := next((slot for slot in asked if slot.endswith(".shares")), None):

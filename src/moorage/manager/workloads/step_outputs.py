@@ -43,6 +43,7 @@ def check_inputs(steps: Sequence[Step]) -> None:
         ):
             raise InvalidInput(
                 f"step {step.name!r}: the input paths {found[0]!r} and {found[1]!r} overlap",
+                field=f"steps.{step.name}.inputs",
                 next_step="give each input a different `path`",
             )
 
@@ -69,7 +70,11 @@ def check_runtimes(steps: Sequence[Step], specs: Mapping[str, SessionSpec]) -> N
             cure = f"use runtime {' or '.join(WITH_OUTPUTS)}, or a directory that its nodes share"
 
         if problem:
-            raise InvalidInput(f"step {step.name!r} has `{given}`, and {problem}", next_step=cure)
+            raise InvalidInput(
+                f"step {step.name!r} has `{given}`, and {problem}",
+                field=f"steps.{step.name}.{given}",
+                next_step=cure,
+            )
 
 
 def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFiles | None:
@@ -94,6 +99,7 @@ def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFil
         raise InvalidInput(
             f"step {step.name!r} has {len(inputs)} inputs, counting the elements of arrays; "
             f"{MAX_INPUTS} are allowed",
+            field=f"steps.{step.name}.inputs",
             next_step="combine them in an intermediate step",
         )
 
@@ -109,6 +115,7 @@ def _output(step: Step, input_: Input, source: Step) -> str:
         asked = "an input" if input_.output is None else f"the output {input_.output!r}"
         raise InvalidInput(
             f"step {step.name!r} takes {asked} of step {input_.step!r}, whose outputs are: {has}",
+            field=f"steps.{step.name}.inputs",
             next_step=(
                 f"name one of them, such as {input_.step}/OUTPUT, or add it to `outputs` of "
                 f"{input_.step!r}"

@@ -58,6 +58,7 @@ def check(template: TemplateSpec) -> None:
     if unknown:
         raise InvalidInput(
             f"spec.{unknown[0]} is not a field of a session's specification",
+            field=f"spec.{unknown[0]}",
             next_step="/openapi.json lists them, as SessionSpec",
         )
 
@@ -68,6 +69,7 @@ def check(template: TemplateSpec) -> None:
     ):
         raise InvalidInput(
             "`spec.cluster.size` and `roles` both set the number of kernels",
+            field="spec.cluster.size",
             next_step="remove `spec.cluster.size`",
         )
 
@@ -122,14 +124,18 @@ def _invalid(what: str, error: ValidationError) -> InvalidInput:
     field = ".".join(map(str, first["loc"])) or "the whole"
     message = first["msg"].removeprefix("Value error, ")
     return InvalidInput(
-        f"{what} is invalid: {field}: {message}", next_step="correct the template or the overrides"
+        f"{what} is invalid: {field}: {message}",
+        field=".".join(map(str, first["loc"])),
+        next_step="correct the template or the overrides",
     )
 
 
 def _check_depth(value: Any, depth: int = 0) -> None:
     if depth > _DEPTH:
         raise InvalidInput(
-            f"the template is nested more than {_DEPTH} levels deep", next_step="make it flatter"
+            f"the template is nested more than {_DEPTH} levels deep",
+            field="spec",
+            next_step="make it flatter",
         )
     for below in (
         value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
@@ -142,6 +148,7 @@ def _values(declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict
         allowed = ", ".join(declared) or "none"
         raise InvalidInput(
             f"the template has no parameter {unknown[0]!r}: it has {allowed}",
+            field=f"parameters.{unknown[0]}",
             next_step="put fields of the specification into `overrides`",
         )
 
@@ -150,12 +157,16 @@ def _values(declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict
         value = given.get(name, parameter.default)
         if value is None:
             raise InvalidInput(
-                f"parameter {name!r} is missing", next_step=f"pass it with --set {name}=VALUE"
+                f"parameter {name!r} is missing",
+                field=f"parameters.{name}",
+                next_step=f"pass it with --set {name}=VALUE",
             )
 
         if wrong := parameter.find_problem(value):
             raise InvalidInput(
-                f"parameter {name!r} {wrong}", next_step="`moorage templates describe` shows all"
+                f"parameter {name!r} {wrong}",
+                field=f"parameters.{name}",
+                next_step="`moorage templates describe` shows all",
             )
 
         values[name] = value
@@ -173,6 +184,7 @@ def _fields(template: TemplateSpec, values: Mapping[str, Any]) -> dict[str, Any]
             if not isinstance(count, int) or count < 0:
                 raise InvalidInput(
                     f"`roles.sub.count` is {count!r}",
+                    field="roles.sub.count",
                     next_step="set a number of kernels, 0 or more",
                 )
 
@@ -217,6 +229,7 @@ def _substituted(value: Any, values: Mapping[str, Any], *, text_only: bool = Fal
         if found[1] not in values:
             raise InvalidInput(
                 f"{value!r} contains {found[0]!r}, which is not a parameter of the template",
+                field="parameters",
                 next_step="declare it under `parameters`; write {{{{ for two braces",
             )
         given = values[found[1]]

@@ -81,8 +81,16 @@ def problem_of(error: MoorageError, status: int) -> Problem:
         detail=error.message,
         code=error.code,
         next_step=error.next_step,
-        errors=error.errors if isinstance(error, InvalidFields) else [],
+        errors=_errors_of(error),
     )
+
+
+def _errors_of(error: MoorageError) -> list[dict[str, Any]]:
+    if isinstance(error, InvalidFields):
+        return error.errors
+    if not isinstance(error, InvalidInput) or not error.field:
+        return []
+    return [{"field": error.field, "in": error.where, "found": None, "message": error.message}]
 
 
 def problem_response(

@@ -207,6 +207,7 @@ async def change_password(call: Call[PasswordChange, NoQuery]) -> SignedOut:
     if not await _has_password(call, user, call.body.current):
         raise InvalidInput(
             f"`current` is not the password of {user!r}",
+            field="current",
             next_step=(
                 "enter the current password; an administrator can set a new one: `moorage users "
                 "set --password`"

@@ -70,6 +70,7 @@ def check_no_mask(envs: Iterable[object]) -> None:
     if masked:
         raise InvalidInput(
             f"env.{min(masked)} is {MASK!r}, the mask of a hidden value",
+            field=f"env.{min(masked)}",
             next_step="enter the value, or name a stored secret in `secret_env`",
         )
 

@@ -52,6 +52,8 @@ async def get_usage(call: Call[None, UsageQuery]) -> Page[ModelUsage]:
     if since >= until:
         raise InvalidInput(
             f"from = {since.isoformat()} is not before to = {until.isoformat()}",
+            field="from",
+            where="query",
             next_step="give an earlier `from`, or a later `to`",
         )
 

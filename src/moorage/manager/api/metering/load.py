@@ -94,6 +94,8 @@ def window_of(query: LoadQuery, now: datetime) -> LoadWindow:
         raise InvalidInput(
             f"from {since.isoformat()} to {until.isoformat()} are not 1 to {MOST_STEPS} steps of "
             f"{step_s} seconds",
+            field="from",
+            where="query",
             next_step="give a `from` before `to`, or a longer `step`",
         )
 

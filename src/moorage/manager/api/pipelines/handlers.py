@@ -353,7 +353,9 @@ async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
     try:
         name, version = split_version(step.template)
     except ValueError as error:
-        raise InvalidInput(str(error), next_step="name a version that exists") from None
+        raise InvalidInput(
+            str(error), field=f"steps.{step.name}.template", next_step="name a version that exists"
+        ) from None
 
     found = await call.deps.store.templates.get(call.scope, name, version)
     fields = templates.session_fields(found.template, step.parameters)

@@ -198,6 +198,8 @@ async def get_occupancy_history(call: Call[None, OccupancyHistoryQuery]) -> Occu
         raise InvalidInput(
             f"from {since.isoformat()} to {until.isoformat()} are not 1 to {MOST_STEPS} steps of "
             f"a {step}",
+            field="from",
+            where="query",
             next_step="give a `from` before `to`, or a longer `step`",
         )
 

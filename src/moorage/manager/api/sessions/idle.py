@@ -22,7 +22,9 @@ async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
     group = await call.deps.store.groups.get(spec.resource_group)
     if why := find_problem(group.options.idle, call.scope.owner.project, spec.idle):
         raise InvalidInput(
-            why, next_step=f"omit it, or ask an administrator of resource group {group.name!r}"
+            why,
+            field="idle",
+            next_step=f"omit it, or ask an administrator of resource group {group.name!r}",
         )
 
 
@@ -67,6 +69,7 @@ async def extend_session(call: Call[Extension, NoQuery]) -> IdleView:
                 f"seconds = {seconds:g} is above {settings.extension_s:g}, the maximum of the "
                 "resource group"
             ),
+            field="seconds",
             next_step="extend it for less time, several times if necessary",
         )
 

@@ -168,7 +168,9 @@ async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> Te
     try:
         found = await call.deps.store.templates.get(call.scope, *split_version(ref))
     except ValueError as error:
-        raise InvalidInput(f"base: {error}", next_step="name a version that exists") from None
+        raise InvalidInput(
+            f"base: {error}", field="base", next_step="name a version that exists"
+        ) from None
 
     chain = [found.ref, *found.bases]
     if call.query.for_all and found.project:
@@ -177,18 +179,21 @@ async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> Te
                 f"base {found.ref!r} belongs to project {found.project!r}, so not everybody may "
                 "read it"
             ),
+            field="base",
             next_step="base a shared template on another shared template",
         )
 
     if any(split_version(base)[0] == name for base in chain):
         raise InvalidInput(
             f"template {name!r} would be based on itself: {' on '.join([name, *chain])}",
+            field="base",
             next_step="give the new template another name, or omit `base`",
         )
 
     if len(chain) > templates.MAX_BASES:
         raise InvalidInput(
             f"base {found.ref!r} already is {templates.MAX_BASES} levels deep",
+            field="base",
             next_step="base the template on one of those: " + ", ".join(found.bases),
         )
 

@@ -119,12 +119,16 @@ class Policy:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidInput(
-            f"{name} = {value!r} is not known", next_step=f"one of: {', '.join(allowed)}"
+            f"{name} = {value!r} is not known",
+            field=name,
+            next_step=f"one of: {', '.join(allowed)}",
         )
 
 
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise InvalidInput(
-            f"{name} = {value} is too small", next_step=f"a whole number, {least} or more"
+            f"{name} = {value} is too small",
+            field=name,
+            next_step=f"a whole number, {least} or more",
         )

@@ -69,6 +69,8 @@ async def fetch_page(
         allowed = ", ".join(sorted(order.fields))
         raise InvalidInput(
             f"sort {sort[:40]!r} is not possible here",
+            field="sort",
+            where="query",
             next_step=f"sort by {allowed}, with - for descending order",
         )
 
@@ -160,6 +162,8 @@ def _read(cursor: str, sort: str, types: Sequence[TypeEngine[Any]]) -> list[Any]
         if found[0] != sort:
             raise InvalidInput(
                 f"the cursor belongs to a listing with sort={found[0][:40]!r}, not {sort!r}",
+                field="cursor",
+                where="query",
                 next_step="keep `sort` and the filters from page to page",
             )
 
@@ -209,5 +213,7 @@ def read_id_cursor(cursor: str) -> str:
 def invalid_cursor(cursor: str) -> InvalidInput:
     return InvalidInput(
         f"cursor {cursor[:40]!r} is not valid",
+        field="cursor",
+        where="query",
         next_step="pass the `next` of the previous page, unchanged",
     )

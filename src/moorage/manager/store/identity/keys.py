@@ -263,6 +263,7 @@ class KeyStore:
             raise InvalidInput(
                 f"expires_at = {expires_at.isoformat()} is in the past (it is "
                 f"{now:%Y-%m-%dT%H:%M:%SZ})",
+                field="expires_at",
                 next_step="set a later time, or omit it",
             )
 

@@ -98,6 +98,7 @@ class SecretStore:
         if missing := sorted(set(names) - known):
             raise InvalidInput(
                 f"project {scope.owner.project!r} has no secret {', '.join(map(repr, missing))}",
+                field="secret_env",
                 next_step=f"create it with `moorage secrets set {missing[0]}`",
             )
 

@@ -182,7 +182,9 @@ class BudgetStore:
         since = spec.since or hour
         if since != since.replace(minute=0, second=0, microsecond=0):
             raise InvalidInput(
-                f"since = {since.isoformat()} is not a full hour", next_step="set a full hour"
+                f"since = {since.isoformat()} is not a full hour",
+                field="since",
+                next_step="set a full hour",
             )
 
         args = spec.unit, spec.device, spec.resource_group, since, spec.price, scope.actor
@@ -190,6 +192,7 @@ class BudgetStore:
         if not rows:
             raise InvalidInput(
                 f"since = {since.isoformat()} is in the past: prices of past hours cannot change",
+                field="since",
                 next_step=f"set {hour.isoformat()} or later; adjust past charges with a correction",
             )
 
@@ -200,11 +203,15 @@ class BudgetStore:
         0."""
         scope.require_all("corrections")
         if spec.amount == 0:
-            raise InvalidInput("amount = 0 corrects nothing", next_step="set another amount")
+            raise InvalidInput(
+                "amount = 0 corrects nothing", field="amount", next_step="set another amount"
+            )
 
         if spec.at > self._clock.now():
             raise InvalidInput(
-                f"at = {spec.at.isoformat()} is in the future", next_step="set a past time"
+                f"at = {spec.at.isoformat()} is in the future",
+                field="at",
+                next_step="set a past time",
             )
 
         rows = await self._connection.fetch(

@@ -95,6 +95,7 @@ class PeerStore:
         if until <= now:
             raise InvalidInput(
                 f"expires_at = {until.isoformat()} is in the past (it is {now:%Y-%m-%dT%H:%M:%SZ})",
+                field="expires_at",
                 next_step="set a later time, or omit it for one hour",
             )
 

@@ -110,5 +110,6 @@ def invalid_dependency(
     return InvalidInput(
         f"{field} is not a batch session, so it cannot succeed; allowed are on = any and on = "
         "failure",
+        field=field.partition(" ")[0],
         next_step="set how it must end, as in {'session': ..., 'on': 'any'}",
     )

@@ -31,6 +31,7 @@ class SessionRecordStore:
         if not await self._db.fetch(SQL["session_labels"], *args):
             raise InvalidInput(
                 f"the session would have more than {MAX_LABELS} labels",
+                field="user_labels",
                 next_step="remove some first",
             )
 
