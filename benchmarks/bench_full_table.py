@@ -37,6 +37,8 @@ from moorage.manager.store.database.queries import SQL
 SYSTEM = Scope.system()
 
 HERE = Path(__file__).parent
+# It examines a bounded number of ended sessions (store/database/search.py).
+SEARCH = "listing: by a part of a name"
 NO_ID = "00000000-0000-0000-0000-000000000000"
 LIVE_SESSIONS = 100
 TIMES = 30
@@ -78,6 +80,7 @@ async def times(store: Store) -> dict[str, float]:
             SYSTEM, statuses=frozenset(LIVE), paging=Paging(50)
         ),
         "listing: by name": lambda: store.sessions.page(SYSTEM, name="live-7", paging=Paging(50)),
+        SEARCH: lambda: store.sessions.page(SYSTEM, search="ive-7", paging=Paging(50)),
     }
     found = {}
     for name, read in reads.items():
@@ -171,7 +174,9 @@ async def main() -> None:
         print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
 
     print(f"\n{plans}\n\n{machine_line(about)}")
-    slow = [n for n, ms in found["empty_ms"].items() if found["full_ms"][n] > 3 * ms + 1]
+    slow = [
+        n for n, ms in found["empty_ms"].items() if found["full_ms"][n] > 3 * ms + 1 and n != SEARCH
+    ]
     if options.check and slow:
         sys.exit(f"slowed down by ended sessions: {', '.join(slow)}")
 

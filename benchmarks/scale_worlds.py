@@ -21,7 +21,7 @@ _SPEC = SessionSpec(name="scale", command=["sleep", "1000000"])
 class World:
     """``full``: the agents have no capacity left, so that no pending session can start. ``quotas``:
     all users' quotas are used up. ``named``: how many of the pending sessions name their agent.
-    ``waiting``: how many replicas have no place yet."""
+    ``waiting``: how many replicas have no place yet. ``ended``: sessions that ended a day ago."""
 
     agents: int = 100
     running: int = 0
@@ -32,6 +32,7 @@ class World:
     quotas: bool = False
     named: int = 0
     waiting: int = 0
+    ended: int = 0
 
 
 # Ids are ordered by age, as those of a manager are.
@@ -129,6 +130,20 @@ PENDING_KERNELS = """
 INSERT INTO kernels (id, session_id, attempt, status, secret)
 SELECT scale_id('kp', n), scale_id('p', n), 1, 'PENDING', 's' FROM generate_series(1, $1) n
 """
+ENDED = """
+INSERT INTO sessions (id, name, type, status, result, resource_group, priority, spec, slots,
+                      created_by, owner, created_at, status_since, revision)
+SELECT scale_id('x', n), 'x' || n, 'batch', 'TERMINATED', 'SUCCESS', 'default', 10, $2::jsonb,
+       '{"cpu": 1000, "mem": 1073741824}', 'scale', 'user-' || n % 100,
+       now() - interval '1 day' - n * interval '1 s', now() - interval '1 day' - n * interval '1 s', 5
+FROM generate_series(1, $1) n
+"""
+ENDED_KERNELS = """
+INSERT INTO kernels (id, session_id, attempt, status, status_since, agent_id, secret)
+SELECT scale_id('kx', n), scale_id('x', n), 1, 'TERMINATED', now() - interval '1 day' - n * interval '1 s',
+       'node-' || n % $2 + 1, 's'
+FROM generate_series(1, $1) n
+"""
 EXPECTED = """
 INSERT INTO expected_starts (session_id, attempt, expected_at, kind, resource_group)
 SELECT scale_id('p', 4 * n), 1, now() + interval '1 hour', 'reservation', 'default'
@@ -199,6 +214,10 @@ async def fill(dsn: str, world: World, *, vacuum: bool = True) -> None:
             )
             await connection.execute(PENDING_KERNELS, world.pending)
             await connection.execute(EXPECTED, world.pending)
+
+        if world.ended:
+            await connection.execute(ENDED, world.ended, _SPEC.model_dump_json())
+            await connection.execute(ENDED_KERNELS, world.ended, world.agents)
 
         if world.quotas:
             await connection.execute(QUOTAS, _USERS)
