@@ -27,6 +27,7 @@ VLLM = "a model hub and vLLM: tests/vllm serves a directory with it"
 MACHINES = "several machines: tests/cluster"
 KUBERNETES = "Kubernetes: tests/deploy checks the manifests"
 SSH = "OpenSSH: tests/ssh"
+SLURM = "a Slurm site: tests/slurm"
 PACKAGES = "packages of other projects, which no test installs"
 GENERATORS = "packages of other projects: tests/generated types the lines that generate"
 AGENTS = "Claude Code and Codex of npm: tests/coding"
@@ -109,7 +110,7 @@ PAGES = {
             "block:moorage agents drain NODE": KUBERNETES,
         },
     ),
-    "docs/slurm.md": Page(),
+    "docs/slurm.md": Page(absent={"block:moorage run --group site": SLURM}),
     "docs/sdk.md": Page(
         absent={
             "block:npm install openapi-fetch": GENERATORS,
@@ -126,6 +127,7 @@ PAGES = {
             "block:WHEEL=": INSTALLED,
             "block:python3 -m venv /opt/moorage": MACHINES,
             "block:ssh MANAGER": MACHINES,
+            "block:systemctl stop moorage-agent": MACHINES,
         },
     ),
     "docs/configuration.md": Page(absent={"block:moorage config set --etcd": "etcd: tests/etcd"}),
