@@ -12,6 +12,7 @@ from pathlib import Path
 
 from console_page import CHROMIUM, Console
 from forms_of_endpoints import endpoints
+from forms_of_rollouts import rollouts
 from forms_of_sessions import outage, sessions
 from forms_of_templates import pipelines, templates
 from playwright.sync_api import sync_playwright
@@ -21,6 +22,7 @@ PARTS = {
     "templates": templates,
     "pipelines": pipelines,
     "endpoints": endpoints,
+    "rollouts": rollouts,
     "outage": outage,
 }
 

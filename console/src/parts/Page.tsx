@@ -1,7 +1,8 @@
 import { Group, Title } from "@mantine/core";
 import { type ReactNode, useEffect, useRef } from "react";
-import { type Right, useMay } from "@/api/auth";
+import type { Right } from "@/api/auth";
 import { t } from "@/texts";
+import { useRight } from "./Only";
 
 /** A page's heading, with its actions on the right. It takes the focus after navigation. */
 export function Page({
@@ -18,7 +19,7 @@ export function Page({
   may?: Right;
   children: ReactNode;
 }) {
-  const allowed = useMay(may ?? "change");
+  const right = useRight(may ?? "change");
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     document.title = `${title} · ${t("app.name")}`;
@@ -33,7 +34,11 @@ export function Page({
           </Title>
           {lead ? <div className="lead">{lead}</div> : null}
         </div>
-        {actions && (may === undefined || allowed) ? <Group gap="xs">{actions}</Group> : null}
+        {actions && (may === undefined || right.ever) ? (
+          <Group gap="xs" className={may === undefined || right.now ? undefined : "not-shown"}>
+            {actions}
+          </Group>
+        ) : null}
       </Group>
       {children}
     </div>

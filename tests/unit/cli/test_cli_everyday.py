@@ -256,7 +256,9 @@ def test_why_of_an_endpoint_is_about_its_replica(manager: FakeManager, moorage: 
 
 def test_endpoint_without_replicas_is_asleep(manager: FakeManager, moorage: Run) -> None:
     manager.add_endpoint(custom("tiny"))
-    assert moorage("scale", "tiny", "0").stdout.startswith("tiny is asleep; ")
+    assert moorage("scale", "tiny", "0").stdout == (
+        "tiny is asleep; `moorage scale tiny 1` wakes it\n"
+    )
 
 
 def test_long_names_of_facts_do_not_touch_their_values(moorage: Run) -> None:

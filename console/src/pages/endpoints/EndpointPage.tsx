@@ -2,19 +2,20 @@ import { Button, NumberInput, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { Suspense, useState } from "react";
-import { api, type Endpoint, type Schemas, unwrap, unwrapVersioned } from "@/api/client";
+import { ApiProblem, api, type Endpoint, type Schemas, unwrap, unwrapVersioned } from "@/api/client";
 import { revisionsQuery } from "@/api/queries";
-import { Confirm, Opener, useAction } from "@/parts/actions";
+import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
 import { reasonText, visible } from "@/parts/format";
 import { lazy } from "@/parts/lazy";
 import { Facts, Page, Section } from "@/parts/Page";
-import { Empty, Loaded } from "@/parts/States";
+import { Empty, Loaded, Problem } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 import { Call } from "./Call";
+import { CanaryShare, RolloutBanner } from "./Rollout";
 
 const EndpointLoad = lazy(() => import("./EndpointLoad"));
 const Chat = lazy(() => import("./Chat"));
@@ -22,6 +23,8 @@ const Chat = lazy(() => import("./Chat"));
 type Replica = Schemas["ReplicaView"];
 type ReplicaState = Endpoint["status"] | "draining" | "";
 type Revision = Schemas["RevisionView"];
+
+const MOST_REPLICAS = 1000;
 
 export function EndpointPage() {
   const { name } = useParams({ from: "/endpoints/$name" });
@@ -43,6 +46,9 @@ export function EndpointPage() {
           may="change"
           actions={<Actions endpoint={endpoint} />}
         >
+          {query.error instanceof ApiProblem && query.error.status === 404 ? (
+            <Problem error={query.error} />
+          ) : null}
           <RolloutBanner endpoint={endpoint} />
           <Section title={t("endpoint.state")}>
             <EndpointFacts endpoint={endpoint} />
@@ -85,6 +91,10 @@ function Actions({ endpoint }: { endpoint: Endpoint }) {
       <Opener label={t("endpoint.scale")} dialog={(close) => <ScaleTo endpoint={endpoint} close={close} />} />
       {endpoint.spec ? (
         <>
+          <Opener
+            label={t("endpoint.canaryOpen")}
+            dialog={(close) => <CanaryShare endpoint={endpoint} close={close} />}
+          />
           <Button
             size="xs"
             variant="default"
@@ -137,89 +147,40 @@ function Actions({ endpoint }: { endpoint: Endpoint }) {
 
 function ScaleTo({ endpoint, close }: { endpoint: Endpoint; close: () => void }) {
   const { name } = endpoint;
-  const [replicas, setReplicas] = useState(endpoint.replicas);
+  const [value, setValue] = useState<number | string>(endpoint.replicas);
+  const replicas = Number(value);
+  const allowed = value !== "" && Number.isInteger(replicas) && replicas >= 0 && replicas <= MOST_REPLICAS;
   const fewer = endpoint.replicas - replicas;
   return (
     <FormDialog
       title={t("endpoint.scaleTitle", { name: visible(name) })}
       verb={t("endpoint.scale")}
-      ready
+      ready={allowed}
       save={() =>
         unwrap(api.POST("/v1/endpoints/{name}/scale", { params: { path: { name } }, body: { replicas } }))
       }
-      done={t("endpoint.scaled", { name, count: replicas })}
+      done={t("endpoint.scaled", { name: visible(name), count: replicas })}
       close={close}
     >
       <NumberInput
         label={t("endpoints.replicas")}
-        description={fewer > 0 ? t("endpoint.fewer", { count: fewer }) : t("endpoint.more")}
+        description={
+          allowed && replicas === 0
+            ? t("endpoint.sleeps")
+            : fewer > 0 && allowed
+              ? t("endpoint.fewer", { count: fewer })
+              : t("endpoint.more")
+        }
+        error={allowed ? undefined : t("endpoint.scaleRange", { max: MOST_REPLICAS })}
         min={0}
-        max={1000}
-        value={replicas}
+        max={MOST_REPLICAS}
+        allowDecimal={false}
+        clampBehavior="none"
+        value={value}
         data-autofocus
-        onChange={(value) => setReplicas(Number(value))}
+        onChange={setValue}
       />
     </FormDialog>
-  );
-}
-
-function RolloutBanner({ endpoint }: { endpoint: Endpoint }) {
-  const rollout = endpoint.rollout;
-  const promote = useAction(
-    () =>
-      unwrap(api.POST("/v1/endpoints/{name}/rollout/promote", { params: { path: { name: endpoint.name } } })),
-    () => t("endpoint.promoted"),
-  );
-  if (!rollout || rollout.state === "complete" || rollout.state === "waiting") {
-    return null;
-  }
-  const text =
-    rollout.state === "failed"
-      ? t("endpoint.rolledBack", {
-          revision: rollout.rolled_back ?? rollout.newest,
-          reason: reasonText(rollout.reason ?? ""),
-        })
-      : rollout.state === "canary"
-        ? t("endpoint.canary", { revision: rollout.revision, percent: rollout.canary ?? 0 })
-        : t("endpoint.rolling", {
-            revision: rollout.revision,
-            ready: rollout.ready,
-            replicas: endpoint.replicas,
-            old: rollout.old,
-          });
-  return (
-    <div className="banner" role="status">
-      <span className="wrap">
-        {text} {rollout.detail ? visible(rollout.detail) : ""}
-      </span>
-      {rollout.state === "canary" ? (
-        <Button size="xs" loading={promote.isPending} onClick={() => promote.mutate()}>
-          {t("endpoint.promote")}
-        </Button>
-      ) : null}
-      {rollout.state !== "failed" && rollout.newest > 1 ? <RollBack name={endpoint.name} /> : null}
-    </div>
-  );
-}
-
-/** Ends a rollout or a canary: back to the revision that was served before. */
-function RollBack({ name }: { name: string }) {
-  return (
-    <Opener
-      label={t("endpoint.rollBack")}
-      dialog={(close) => (
-        <Confirm
-          title={t("endpoint.rollBackTitle", { name: visible(name) })}
-          consequences={[t("endpoint.rollBackText")]}
-          verb={t("endpoint.rollBack")}
-          act={() =>
-            unwrap(api.POST("/v1/endpoints/{name}/rollout/undo", { params: { path: { name } }, body: {} }))
-          }
-          done={t("endpoint.rolledBackNow", { name: visible(name) })}
-          close={close}
-        />
-      )}
-    />
   );
 }
 

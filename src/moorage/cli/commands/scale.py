@@ -36,7 +36,8 @@ def scale(
     elif cli.output is Output.NAME:
         print(view.name)
     else:
-        wakes = f"; a request or `moorage scale {view.name} 1` wakes it"
+        scaled = view.spec is not None and view.spec.autoscale is not None
+        wakes = f"; {'a request or ' if scaled else ''}`moorage scale {view.name} 1` wakes it"
         print(
             f"{view.name} is asleep" + wakes
             if replicas == 0
