@@ -165,6 +165,7 @@ def take_pictures(console: Console) -> None:
         "pipeline": ("pipelines/digits", "digits"),
         "endpoints": ("endpoints", "Endpoints"),
         "endpoint": ("endpoints/tiny", "tiny"),
+        "catalog": ("catalog", "Model catalogue"),
         "templates": ("templates", "Templates"),
         "new-template": ("new-template", "New template"),
         "new-pipeline": ("new-pipeline", "New pipeline"),

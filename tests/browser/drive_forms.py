@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from console_page import CHROMIUM, Console
-from forms_of_endpoints import endpoints
+from forms_of_endpoints import catalog, endpoints
 from forms_of_rollouts import rollouts
 from forms_of_sessions import outage, sessions
 from forms_of_templates import pipelines, templates
@@ -23,6 +23,7 @@ PARTS = {
     "pipelines": pipelines,
     "endpoints": endpoints,
     "rollouts": rollouts,
+    "catalog": catalog,
     "outage": outage,
 }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from console_page import CHROMIUM, Console, confirm
+from form_page import look
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 
@@ -33,6 +34,14 @@ def post(console: Console, path: str, body: object) -> Any:
     request = urllib.request.Request(console.url + path, json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request) as answer:
         return json.loads(answer.read())
+
+
+def change(console: Console, path: str, body: object) -> None:
+    headers = {"Authorization": f"Bearer {console.key}", "Content-Type": "application/json"}
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(console.url + path, data, headers, method="PATCH")
+    with urllib.request.urlopen(request):
+        pass
 
 
 def items(console: Console, path: str) -> list[dict[str, Any]]:
@@ -217,6 +226,26 @@ def projects(console: Console, page: Page) -> None:
     assert items(console, "/v1/projects/vision/members") == []
 
 
+def limits(console: Console, page: Page) -> None:
+    """After ``projects``. The limit of a project and its use; it is set where it belongs."""
+    change(console, "/v1/projects/vision", {"requests_per_minute": 60, "concurrent_requests": 4})
+    console.go(page, "quotas", "Quotas")
+    table = page.get_by_role("table", name="Request limits")
+    row = table.get_by_role("row").filter(has_text="vision")
+    expect(row).to_contain_text("0 of 60")
+    expect(row).to_contain_text("0 of 4")
+    expect(row).to_contain_text("no limit")
+    look(console, page, "limits")
+    [limit] = [one for one in items(console, "/v1/limits") if one["name"] == "vision"]
+    assert limit["requests_per_minute"] == {"limit": 60, "used": 0}, limit
+    row.get_by_role("link", name="vision").click()
+    expect(page.get_by_role("heading", name="vision", level=1)).to_be_visible()
+    change(console, "/v1/projects/vision", {"requests_per_minute": None})
+    change(console, "/v1/projects/vision", {"concurrent_requests": None})
+    console.go(page, "quotas", "Quotas")
+    expect(page.get_by_text("No limits", exact=True)).to_be_visible()
+
+
 def archives(console: Console, page: Page) -> None:
     """After ``users`` and ``projects``."""
     console.go(page, "users", "Users")
@@ -312,6 +341,39 @@ def sessions(console: Console, page: Page) -> None:
     assert call(console, "/v1/sessions/dev")["status"] in ("TERMINATING", "TERMINATED")
 
 
+def scheduler_log(console: Console, page: Page) -> None:
+    """With the session ``dev``, which was placed."""
+    session = call(console, "/v1/sessions/dev")
+    console.go(page, "groups/default", "default")
+    log = page.get_by_role("region", name="Scheduler log")
+    log.get_by_label("Session id").fill(session["id"])
+    row = log.get_by_role("row").filter(has_text="Placed")
+    expect(row).to_have_count(1)
+    look(console, page, "scheduler-log")
+    row.get_by_role("button", name="Details").click()
+    dialog = page.get_by_role("dialog")
+    agents = dialog.get_by_role("row").filter(has_text=session["id"])
+    expect(agents).to_contain_text(session["kernels"][0]["agent_id"])
+    look(console, page, "scheduling-pass")
+    dialog.get_by_role("button", name="Close").click()
+    log.get_by_label("Session id").fill("no-such-session")
+    expect(log.get_by_text("No passes in this time")).to_be_visible()
+    log.get_by_label("Session id").fill("")
+    expect(log.get_by_role("columnheader", name="Preempted")).to_be_visible()
+    span = f"from={session['created_at'][:-1]}Z&to=2100-01-01T00:00:00Z"
+    [placed] = [
+        one
+        for one in items(console, f"/v1/scheduler/passes?{span}&session={session['id']}")
+        if one["session"] == "placed"
+    ]
+    assert placed["places"][0]["session_id"] == session["id"], placed
+
+    console.go(page, "sessions/dev", "dev")
+    page.get_by_role("tab", name="Scheduling").click()
+    expect(page.get_by_role("row").filter(has_text="Placed")).to_be_visible()
+    look(console, page, "session-scheduling")
+
+
 def workspaces(console: Console, page: Page) -> None:
     """After ``sessions``."""
     console.go(page, "workspaces", "Workspaces")
@@ -347,6 +409,7 @@ def main(url: str, key: str, pictures: Path) -> None:
                 budgets,
                 users,
                 projects,
+                limits,
                 archives,
                 groups,
             ):
@@ -354,6 +417,7 @@ def main(url: str, key: str, pictures: Path) -> None:
 
             console.complaints = [c for c in console.complaints if "401" not in c]
             agent = ask(f"join {join_tokens(console, page)}")
+            scheduler_log(console, page)
             sessions(console, page)
             workspaces(console, page)
             agents(console, page, agent)

@@ -1,5 +1,7 @@
 """Forms of endpoints, for ``drive_forms.py``."""
 
+from urllib.parse import quote
+
 from console_page import Console, confirm
 from form_page import call, editor, error_of, exists, field, look, mode, opened, press
 from playwright.sync_api import Page, expect
@@ -164,6 +166,50 @@ def rolled_out(console: Console, page: Page, state: str) -> None:
         page.wait_for_timeout(200)
 
     raise AssertionError(f"the rollout is not {state}, but {found}")
+
+
+def catalog(console: Console, page: Page) -> None:
+    """A model that fits is served with what it needs. One that does not fit says why."""
+    model = "Qwen/Qwen3-0.6B"
+    fit = call(console, "GET", f"/v1/catalog/{model}")
+    listed = [one["id"] for one in call(console, "GET", "/v1/catalog")["items"]]
+    console.go(page, "endpoints", "Endpoints")
+    page.get_by_role("link", name="Choose a model").click()
+    expect(page.get_by_role("heading", name="Model catalogue", exact=True)).to_be_visible()
+    expect(page.locator(".table-foot")).to_contain_text(f"{len(listed)} rows")
+    look(console, page, "catalog")
+    page.get_by_label("Search by name").fill("no-such-model")
+    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    page.get_by_label("Search by name").fill(model)
+    page.get_by_role("button", name=model, exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("KV cache per token")).to_be_visible()
+    for node in fit["nodes"]:
+        row = dialog.get_by_role("row").filter(has_text=node["agent_id"])
+        expect(row).to_contain_text("yes" if node["fits"] else "no")
+
+    look(console, page, "catalog-model")
+    dialog.get_by_role("button", name="Deploy this model").click()
+    expect(page.get_by_role("heading", name="New endpoint", exact=True)).to_be_visible()
+    expect(field(page, "Model")).to_have_value(model)
+    look(console, page, "new-endpoint-of-model")
+    field(page, "Name").fill("of-catalog")
+    press(page, "Create")
+    expect(page.get_by_role("heading", name="of-catalog", exact=True)).to_be_visible()
+    spec = call(console, "GET", "/v1/endpoints/of-catalog")["spec"]
+    assert fit["spec"] is not None, fit
+    assert (spec["model"], spec["engine"]) == (model, "vllm"), spec
+    assert spec["args"] == fit["spec"]["args"], (spec, fit)
+    assert spec["resources"].keys() == fit["spec"]["resources"].keys(), (spec, fit)
+    call(console, "DELETE", "/v1/endpoints/of-catalog")
+
+    call(console, "POST", "/v1/groups", {"name": "empty"})
+    console.go(page, f"new-endpoint?model={quote(listed[-1], safe='')}&group=empty", "New endpoint")
+    expect(page.get_by_text("no agent of resource group 'empty'")).to_be_visible()
+    expect(field(page, "Model")).to_have_value(listed[-1])
+    page.goto(f"{console.url}/console/new-endpoint?model=no-such-model")
+    expect(page.get_by_role("alert")).to_contain_text("no model 'no-such-model'")
+    console.complaints.clear()  # the refusal is a 404
 
 
 def again(console: Console, page: Page) -> None:

@@ -118,8 +118,8 @@ PARITY: dict[str, Performed | Shown | Outside | Missing] = {
     "chat": Performed("endpoints/NAME, Try it", "drive_console.chat"),
     "endpoints list": Shown("endpoints"),
     "endpoints set": Performed("endpoints/NAME, Change", "forms_of_endpoints.change"),
-    "models list": Missing("the catalogue is a file of the command line"),
-    "models show": Missing("the catalogue is a file of the command line"),
+    "models list": Performed("catalog", "forms_of_endpoints.catalog"),
+    "models show": Performed("catalog, and new-endpoint", "forms_of_endpoints.catalog"),
     "rollout canary": Performed("endpoints/NAME, Canary share", "forms_of_rollouts.canary"),
     "rollout history": Performed("endpoints/NAME, Revisions", "drive_console.roll_out"),
     "rollout promote": Performed("endpoints/NAME, Promote", "forms_of_rollouts.promote"),
@@ -151,7 +151,9 @@ PARITY: dict[str, Performed | Shown | Outside | Missing] = {
     "peers list": Performed("connections", "drive_parity.connections"),
     "peers revoke": Performed("connections", "drive_parity.connections"),
     "peers rotate-ca": Performed("connections", "drive_parity.connections"),
-    "scheduler log": Missing(),
+    "scheduler log": Performed(
+        "groups/NAME, Scheduler log, and sessions/NAME, Scheduling", "drive_parity.scheduler_log"
+    ),
     # Access and operations
     "audit": Shown("audit"),
     "budgets delete": Performed("usage", "drive_parity.budgets"),
@@ -165,7 +167,7 @@ PARITY: dict[str, Performed | Shown | Outside | Missing] = {
     "keys revoke": Performed("keys", "drive_parity.keys"),
     "keys rotate": Performed("keys", "drive_parity.keys"),
     "keys set": Performed("keys, Edit", "drive_parity.keys"),
-    "limits list": Missing("limits stand at their keys and projects; their current use does not"),
+    "limits list": Performed("quotas, Request limits", "drive_parity.limits"),
     "limits set": Performed("keys, Edit, and projects/NAME, Edit", "drive_parity.keys"),
     "prices list": Performed("prices", "drive_parity.prices"),
     "prices set": Performed("prices", "drive_parity.prices"),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from .prepare import missing
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = Path(os.environ.get("MOORAGE_BROWSER_VENV", ROOT / ".venv-browser")) / "bin"
 AGENT = "node-7"
+KEPT = "MOORAGE_KEEP_FORMS"  # a folder that gets the pictures
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
@@ -104,9 +106,13 @@ async def test_actions_of_the_command_line(
         try:
             line = await asyncio.to_thread(answer, process, manager, node)
             failure = await asyncio.to_thread(process.stderr.read) if process.stderr else ""
-            assert await asyncio.to_thread(process.wait) == 0, failure
+            code = await asyncio.to_thread(process.wait)
         finally:
             process.kill()
 
+    if kept := os.environ.get(KEPT):
+        shutil.copytree(tmp_path, kept, dirs_exist_ok=True)
+
+    assert code == 0, failure
     assert json.loads(line) == {"complaints": [], "axe": []}
     assert "Traceback" not in manager.output("manager")

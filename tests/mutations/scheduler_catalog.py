@@ -567,4 +567,18 @@ MUTATIONS = (
         "if False else",
         ("tests/unit/manager/test_start_conditions.py",),
     ),
+    Mutation(
+        "passes of the log that hide what was not recorded",
+        "manager/decision_log/summaries.py",
+        "missing = segments[0].dropped if segments",
+        "missing = 0 if segments",
+        ("tests/store/test_decisions.py", "-k", "newest_first"),
+    ),
+    Mutation(
+        "a page of passes that repeats the last one",
+        "manager/api/scheduling/decisions.py",
+        "return _page(query, found, found[-1].at - _MICROSECOND)",
+        "return _page(query, found, found[-1].at)",
+        ("tests/store/test_decisions.py", "-k", "newest_first"),
+    ),
 )

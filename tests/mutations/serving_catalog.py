@@ -161,4 +161,11 @@ MUTATIONS = (
         "if state.warned_s is None:",
         NEW_TERMS,
     ),
+    Mutation(
+        "the catalogue with agents of a group that the caller may not use",
+        "manager/api/endpoints/catalog.py",
+        "closed=await closed_groups(call)",
+        "closed=frozenset()",
+        ("tests/store/api/test_api_catalog.py", "-k", "may_not_use"),
+    ),
 )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from base64 import b64decode
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
 
 import asyncpg
 import pytest
@@ -26,6 +30,7 @@ from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all
+from .tenancy_harness import serve
 
 SYSTEM = Scope.system()
 
@@ -427,3 +432,84 @@ async def test_postgres_refuses_invalid_segments(store: Store, change: str) -> N
     )
     with pytest.raises(asyncpg.CheckViolationError):
         await store.database.fetch(f"UPDATE decisions SET {change}")
+
+
+async def test_passes_are_listed_newest_first_page_by_page(store: Store) -> None:
+    """Over two terms, each with its own full segment, and a gap."""
+    agent = FakeAgent(store)
+    await agent.report()
+    passes = Passes(store)
+    first, waits = [await create(store, name, 2) for name in ("first", "waits")]
+    await passes.one()
+    await passes.recorder.write()
+    # Another manager, which has lost some passes.
+    again = DecisionRecorder(store, ManagerMetrics(), CLOCK)
+    at = round(datetime.now(UTC).timestamp() * 1_000_000)
+    for number in range(3):
+        snapshot, policy, made = world(number)
+        again.note(snapshot, policy, made, at=at + number, took=1500, placed=0, term=7)
+
+    await again.write()
+    await store.database.fetch("UPDATE decisions SET dropped = 4 WHERE term = 7")
+    async with serve(store) as api:
+        span = {"from": EVER[0].isoformat(), "to": EVER[1].isoformat()}
+
+        async def read(**query: str) -> dict[str, Any]:
+            path = f"/v1/scheduler/passes?{urlencode(span | query)}"
+            status, text = await api.call("admin", "GET", path)
+            assert status == 200, text
+            found: dict[str, Any] = json.loads(text)
+            return found
+
+        found: list[dict[str, Any]] = []
+        page = await read(limit="2")
+        sizes = [len(page["items"])]
+        found += page["items"]
+        while page["next"]:
+            page = await read(limit="2", cursor=page["next"])
+            sizes.append(len(page["items"]))
+            found += page["items"]
+
+        times = [one["at"] for one in found]
+        assert times == sorted(set(times), reverse=True), "each once, newest first"
+        assert len(found) == 4
+        assert sizes == [2, 1, 1], "a page per term at most, and no empty one at the end"
+        assert [one["not_recorded_before"] for one in found] == [0, 0, 4, 0]
+        last = found[-1]
+        assert [place["session_id"] for place in last["places"]] == [first]
+        assert last["places"][0]["agents"] == [agent.name]
+        assert (last["pending"], last["placed"], last["held"]) == (
+            2,
+            1,
+            {"insufficient-resources": 1},
+        )
+
+        for session, outcome in ((first, "placed"), (waits, "waited")):
+            [one] = await all_of(read, session=session)
+            assert (one["at"], one["session"]) == (last["at"], outcome)
+
+        assert await all_of(read, session="no-such-session") == []
+        for wrong in ("-1", "x", "9" * 40):
+            path = f"/v1/scheduler/passes?{urlencode(span | {'cursor': wrong})}"
+            assert (await api.call("admin", "GET", path))[0] == 422
+        assert (await read(cursor="9" * 18))["items"], "from the end of the range"
+
+
+async def all_of(read: Callable[..., Awaitable[dict[str, Any]]], **query: str) -> list[Any]:
+    """The items of all pages."""
+    page = await read(**query)
+    found = list(page["items"])
+    while page["next"]:
+        page = await read(**query, cursor=page["next"])
+        found += page["items"]
+    return found
+
+
+async def test_damaged_segment_is_reported(store: Store) -> None:
+    segment = Segment(1, 2, whole=True, passes=1, dropped=0, body=b"x")
+    await store.decisions.append("default", segment, term=1, run=CLOCK.new_id(), number=0)
+    span = urlencode({"from": EVER[0].isoformat(), "to": EVER[1].isoformat()})
+    async with serve(store) as api:
+        status, text = await api.call("admin", "GET", f"/v1/scheduler/passes?{span}")
+        assert (status, json.loads(text)["code"]) == (409, "conflict")
+        assert "cannot be read" in text

@@ -33,10 +33,17 @@ WHOLE = {
     "/v1/budgets": "a few for each project, user and key",
     "/v1/prices": "a few for each unit",
     "/v1/runtimes": "a table of the program",
+    "/v1/catalog": "a table of the program",
     "/v1/managers": "a few",
 }
 # Listings whose order is fixed: by time, or by position in a log.
-FIXED_ORDER = {"/v1/scheduler/decisions", "/v1/scheduler/runs", "/v1/usage", "/v1/occupancy"}
+FIXED_ORDER = {
+    "/v1/scheduler/decisions",
+    "/v1/scheduler/passes",
+    "/v1/scheduler/runs",
+    "/v1/usage",
+    "/v1/occupancy",
+}
 # The test's listings, with the fields that make an item unique. Others need a running session.
 KEYS = {
     "/v1/sessions": ("id",),

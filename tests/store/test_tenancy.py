@@ -52,6 +52,7 @@ TENANT_PARTS = {
 PLATFORM_PARTS = {
     "nodes": {
         "agents",
+        "catalog",
         "groups",
         "group-aliases",
         "runtimes",
@@ -146,6 +147,7 @@ class World:
             "{id}": "01900000-0000-7000-8000-000000000000",
             "endpoints/{name}": endpoint,
             "workspaces/{ref}": kept.id,
+            "catalog/{model}": "Qwen/Qwen3-0.6B",
             "agents/{id}": "node-1",
             "groups/{name}": "default",
             "group-aliases/{name}": "former",

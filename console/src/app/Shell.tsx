@@ -26,6 +26,7 @@ const NAVIGATION = [
       ["pipelines", "/pipelines"],
       ["templates", "/templates"],
       ["endpoints", "/endpoints"],
+      ["catalog", "/catalog"],
     ],
   ],
   [

@@ -51,6 +51,12 @@ export interface StartSearch extends CreateSearch {
   template?: string | undefined;
 }
 
+/** An endpoint can also start from a model of the catalogue. */
+export interface EndpointSearch extends StartSearch {
+  model?: string | undefined;
+  context?: number | undefined;
+}
+
 const startSearch = (search: Record<string, unknown>): StartSearch => ({
   group: text(search.group),
   like: text(search.like),
@@ -171,10 +177,21 @@ const endpoints = createRoute({
   component: lazyRouteComponent(() => import("@/pages/endpoints/Endpoints"), "Endpoints"),
 });
 
+const catalog = createRoute({
+  getParentRoute: () => root,
+  path: "/catalog",
+  validateSearch: listSearch,
+  component: lazyRouteComponent(() => import("@/pages/endpoints/Catalog"), "Catalog"),
+});
+
 const newEndpoint = createRoute({
   getParentRoute: () => root,
   path: "/new-endpoint",
-  validateSearch: startSearch,
+  validateSearch: (search: Record<string, unknown>): EndpointSearch => ({
+    ...startSearch(search),
+    model: text(search.model),
+    context: typeof search.context === "number" && search.context > 0 ? search.context : undefined,
+  }),
   component: lazyRouteComponent(() => import("@/pages/endpoints/NewEndpoint"), "NewEndpoint"),
 });
 
@@ -273,6 +290,7 @@ const tree = root.addChildren([
   newTemplate,
   changeTemplate,
   endpoints,
+  catalog,
   newEndpoint,
   endpoint,
   changeEndpoint,

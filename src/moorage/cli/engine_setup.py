@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 from rich.markup import escape
 
-from moorage.cli import model_fitting, terminal
+from moorage.cli import terminal
 from moorage.cli.context import Cli
 from moorage.cli.progress import StageProgress
 from moorage.cli.summary import has_ended
 from moorage.cli.wait import timeout_of, until_session
+from moorage.common.catalog import sizing
 from moorage.common.model.errors import StartupError
 from moorage.common.model.runtimes import IMAGE_RUNTIME, traits_of
 from moorage.common.model.spec import SessionSpec
@@ -52,11 +53,11 @@ def choose_nodes(spec: EndpointSpec, agents: Sequence[AgentView]) -> Nodes:
     ):
         return Nodes()
 
-    able = model_fitting.eligible(spec, agents, any_engine=True)
+    able = sizing.eligible(spec, agents, any_engine=True)
     if any(_ENGINE in agent.engines for agent in able):
         return Nodes()
 
-    return Nodes(_largest(able), _largest(model_fitting.eligible(in_container(spec), agents)))
+    return Nodes(_largest(able), _largest(sizing.eligible(in_container(spec), agents)))
 
 
 def in_container(spec: EndpointSpec) -> EndpointSpec:
@@ -64,7 +65,7 @@ def in_container(spec: EndpointSpec) -> EndpointSpec:
 
 
 def _largest(agents: Sequence[AgentView]) -> AgentView | None:
-    nodes = {node.name: node for node in model_fitting.nodes_of(agents)}
+    nodes = {node.name: node for node in sizing.nodes_of(agents)}
     return max(
         agents, key=lambda agent: (_gpus(agent), nodes[agent.id].mem, agent.id), default=None
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from moorage.cli import model_fitting
 from moorage.cli.context import Cli
 from moorage.cli.model_lookup import look_up
+from moorage.common.catalog import sizing
+from moorage.common.catalog.serving import DOWNLOAD
 from moorage.common.hub import HubFailed, is_hub_id
 from moorage.common.hub.selection import split_id
 from moorage.common.model.errors import InvalidInput
@@ -17,10 +18,6 @@ from moorage.sdk import ApiError
 
 if TYPE_CHECKING:
     from moorage.sdk import Client
-
-
-# Bytes per second of a slow download. The start timeout of a model from a hub allows for this rate.
-_DOWNLOAD = 20_000_000
 
 
 async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> EndpointSpec:
@@ -34,7 +31,7 @@ async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> Endpoint
     except ApiError:
         return spec  # this key may not read the agents
 
-    if not model_fitting.eligible(spec, agents):
+    if not sizing.eligible(spec, agents):
         return spec
 
     try:
@@ -48,7 +45,7 @@ async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> Endpoint
 
         return spec
 
-    filled = model_fitting.fill(spec, model, agents) if model.engine == spec.engine else None
+    filled = sizing.fill(spec, model, agents) if model.engine == spec.engine else None
     if filled is None:
         return spec
 
@@ -60,7 +57,7 @@ async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> Endpoint
         "env": filled.env | spec.env,
     }
     if is_hub_id(split_id(spec.model)[0]) and "start_timeout_s" not in given:
-        changed["start_timeout_s"] = spec.start_timeout_s + round(model.weights / _DOWNLOAD)
+        changed["start_timeout_s"] = spec.start_timeout_s + round(model.weights / DOWNLOAD)
     if filled.agents:
         changed["agents"] = filled.agents
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -306,10 +305,9 @@ def locate_model(model: str) -> str:
 def guess_name(model: str) -> str:
     """A valid endpoint name derived from the model's base name. Raises ``InvalidInput`` if nothing
     valid remains."""
-    base = re.sub(
-        r"([.-]gguf)?(:[^:]*)?$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE
-    )
-    name = re.sub(r"[^A-Za-z0-9._:-]+", "-", base)[:128].strip("._:-")
+    from moorage.common.catalog.entries import endpoint_name
+
+    name = endpoint_name(model)
     if not name:
         raise InvalidInput(
             f"no name can be derived from {model!r}", next_step="give one with --name"

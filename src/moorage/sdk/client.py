@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from moorage.sdk.resources.audit import Audit, SyncAudit
     from moorage.sdk.resources.budgets import Budgets, SyncBudgets
     from moorage.sdk.resources.ca import Ca, SyncCa
+    from moorage.sdk.resources.catalog import Catalog, SyncCatalog
     from moorage.sdk.resources.code_kernels import CodeKernels, SyncCodeKernels
     from moorage.sdk.resources.decisions import Decisions, SyncDecisions
     from moorage.sdk.resources.endpoints import Endpoints, SyncEndpoints
@@ -78,6 +79,7 @@ class Client(Transport):
     audit: Audit
     budgets: Budgets
     ca: Ca
+    catalog: Catalog
     code_kernels: CodeKernels
     decisions: Decisions
     endpoints: Endpoints
@@ -152,6 +154,7 @@ class SyncClient:
     audit: SyncAudit
     budgets: SyncBudgets
     ca: SyncCa
+    catalog: SyncCatalog
     code_kernels: SyncCodeKernels
     decisions: SyncDecisions
     endpoints: SyncEndpoints

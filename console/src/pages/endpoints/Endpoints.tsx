@@ -78,6 +78,9 @@ export function Endpoints() {
       lead={t("endpoints.lead")}
       actions={
         <Only may="change">
+          <Button size="xs" variant="default" component={Link} to="/catalog">
+            {t("endpoints.ofCatalog")}
+          </Button>
           <Button size="xs" component={Link} to="/new-endpoint">
             {t("endpoints.create")}
           </Button>

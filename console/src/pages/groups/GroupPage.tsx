@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { Suspense } from "react";
+import { usePlatformRole } from "@/api/auth";
 import type { Session } from "@/api/client";
 import { api, unwrapVersioned } from "@/api/client";
 import { occupancyQuery, sessionsQuery, whyQuery } from "@/api/queries";
@@ -19,12 +20,14 @@ import { Rename } from "./Rename";
 import { Retire } from "./Retire";
 
 const History = lazy(() => import("@/charts/History"));
+const SchedulerLog = lazy(() => import("@/pages/scheduling/GroupPasses"));
 
 // Each row fetches why its session waits, so show only as many as a user looks at.
 const QUEUED = 12;
 
 export function GroupPage() {
   const { name } = useParams({ from: "/groups/$name" });
+  const platform = usePlatformRole();
   const group = useQuery({
     queryKey: ["groups", name],
     queryFn: () => unwrapVersioned(api.GET("/v1/groups/{name}", { params: { path: { name } } })),
@@ -117,6 +120,11 @@ export function GroupPage() {
           </Section>
         )}
       </Loaded>
+      {platform ? (
+        <Suspense>
+          <SchedulerLog group={name} />
+        </Suspense>
+      ) : null}
     </Page>
   );
 }

@@ -12,6 +12,7 @@ import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
+import { Limits } from "./Limits";
 
 const SCOPES = ["project", "user", "group"] as const;
 type Scope = (typeof SCOPES)[number];
@@ -90,6 +91,7 @@ export function Quotas() {
           )}
         </Loaded>
       </Section>
+      <Limits />
     </Page>
   );
 }

@@ -2,6 +2,7 @@ import { Code, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { type ReactNode, Suspense } from "react";
+import { usePlatformRole } from "@/api/auth";
 import { api, type Schemas, type Session, unwrap } from "@/api/client";
 import { historyQuery, sessionQuery, whyQuery } from "@/api/queries";
 import { isLive, shownStatus } from "@/api/statuses";
@@ -23,6 +24,7 @@ import { ReloadButton, Reloads, useReload } from "./Reload";
 
 const Usage = lazy(() => import("./Usage"));
 const Terminal = lazy(() => import("./Terminal"));
+const SessionPasses = lazy(() => import("@/pages/scheduling/SessionPasses"));
 
 export function SessionPage() {
   const { ref } = useParams({ from: "/sessions/$ref" });
@@ -36,6 +38,7 @@ export function SessionPage() {
 
 function Shown({ session: found }: { session: Session }) {
   const reload = useReload(found);
+  const platform = usePlatformRole();
   return (
     <Page
       title={visible(found.name)}
@@ -64,6 +67,7 @@ function Shown({ session: found }: { session: Session }) {
           <Tabs.Tab value="logs">{t("session.logs")}</Tabs.Tab>
           {found.status === "RUNNING" ? <Tabs.Tab value="terminal">{t("session.terminal")}</Tabs.Tab> : null}
           <Tabs.Tab value="usage">{t("session.usage")}</Tabs.Tab>
+          {platform ? <Tabs.Tab value="scheduling">{t("session.scheduling")}</Tabs.Tab> : null}
           <Tabs.Tab value="spec">{t("session.spec")}</Tabs.Tab>
         </Tabs.List>
         <Tabs.Panel value="about">
@@ -83,6 +87,11 @@ function Shown({ session: found }: { session: Session }) {
         <Tabs.Panel value="usage">
           <Suspense>
             <Usage id={found.id} />
+          </Suspense>
+        </Tabs.Panel>
+        <Tabs.Panel value="scheduling">
+          <Suspense>
+            <SessionPasses id={found.id} group={found.resource_group} since={found.created_at} />
           </Suspense>
         </Tabs.Panel>
         <Tabs.Panel value="spec">

@@ -101,7 +101,7 @@ def show(
 
 def _nodes(cli: Cli, group: str | None) -> list[GpuNode]:
     """The agents' GPUs; empty, with a note, if the manager does not report them."""
-    from moorage.cli.model_fitting import nodes_of
+    from moorage.common.catalog.sizing import nodes_of
     from moorage.common.model.errors import MoorageError
 
     try:
@@ -169,8 +169,8 @@ def _fit_facts(model: CatalogModel, node: GpuNode, wanted: Wanted, kv_dtype: str
 
 
 def _row(model: CatalogModel, *, wide: bool) -> list[str]:
-    from moorage.cli.model_fitting import size
     from moorage.common.catalog.fitting import sufficient
+    from moorage.common.catalog.sizing import size
 
     architecture = model.architecture
     fits = sufficient(model.sizes())
@@ -192,9 +192,9 @@ def _row(model: CatalogModel, *, wide: bool) -> list[str]:
 def _print(
     cli: Cli, model: CatalogModel, nodes: list[GpuNode], wanted: Wanted, *, kv_dtype: str
 ) -> None:
-    from moorage.cli.model_fitting import gpus_text, size
     from moorage.common.catalog import kv_cache_bytes
     from moorage.common.catalog.fitting import USEFUL_CONTEXT
+    from moorage.common.catalog.sizing import gpus_text, size
 
     architecture = model.architecture
     facts = _facts(model, wanted, kv_dtype)

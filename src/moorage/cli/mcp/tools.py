@@ -13,12 +13,14 @@ from urllib.parse import quote
 from moorage.cli.mcp.schemas import short_body, short_parameter
 from moorage.common.model.errors import InvalidInput
 
-# Operations about permissions or the platform itself. Keys and secrets stay with people.
+# Operations about permissions or the platform itself. Keys and secrets stay with people. The
+# catalogue is for forms; an agent writes the specification itself.
 _WITHHELD = frozenset(
     {
         *(
             "audit",
             "ca",
+            "catalog",
             "events",
             "group-aliases",
             "join",
@@ -47,6 +49,8 @@ WRITES = frozenset(
         *("start_template", "put_template"),
     }
 )
+# Secrets, and segments that only a program can decode.
+_UNREADABLE = frozenset({"list_access_tokens", "list_scheduler_decisions"})
 _READABLE = ("application/json", "text/plain")
 # Parameters of streams, which tools do not support.
 _OMITTED = frozenset({"follow"})
@@ -230,7 +234,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
 def _is_tool(method: str, described: Mapping[str, Any]) -> bool:
     if described["operationId"] in WRITES:
         return True
-    if described["operationId"] == "list_access_tokens":
+    if described["operationId"] in _UNREADABLE:
         return False
 
     content = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,14 @@ def load_models() -> tuple[CatalogModel, ...]:
 
 def find_model(model_id: str) -> CatalogModel | None:
     return next((model for model in load_models() if model.id.lower() == model_id.lower()), None)
+
+
+def endpoint_name(model: str) -> str:
+    """A valid endpoint name derived from the model's base name; empty if nothing valid remains."""
+    base = re.sub(
+        r"([.-]gguf)?(:[^:]*)?$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE
+    )
+    return re.sub(r"[^A-Za-z0-9._:-]+", "-", base)[:128].strip("._:-")
 
 
 def _entry(fields: dict[str, Any]) -> CatalogModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -35,6 +36,39 @@ class DecisionPage(ItemsView[SegmentView]):
     )
     kept_until: datetime | None = Field(
         default=None, description="Time of the group's newest stored decision."
+    )
+
+
+class PassPlace(View):
+    session_id: str
+    agents: list[str] = Field(description="The agent of each kernel.")
+
+
+class PassVictim(View):
+    session_id: str
+    for_session: str = Field(description="Id of the session that gets its resources.")
+
+
+class PassView(View):
+    """One scheduling pass that had a result."""
+
+    at: datetime
+    duration_ms: float
+    pending: int = Field(description="Number of sessions that waited when it began.")
+    placed: int = Field(
+        description="Number of places that were committed; the others were out of date."
+    )
+    idle_passes_before: int = Field(
+        description="Number of passes before it that saw no change and changed nothing."
+    )
+    not_recorded_before: int = Field(
+        default=0, description="Number of passes before it that the log lacks."
+    )
+    held: dict[str, int] = Field(description="Number of sessions that wait on, by reason.")
+    places: list[PassPlace]
+    preempted: list[PassVictim]
+    session: Literal["placed", "waited", "preempted"] | None = Field(
+        default=None, description="What it did with the session that the query names."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from moorage.common.views.decisions import DecisionPage, RunView
+from moorage.common.views.decisions import DecisionPage, PassView, RunView
 from moorage.sdk.paged_list import PagedList
 from moorage.sdk.resource import Resource, SyncResource, blocking, listed
 
@@ -26,6 +26,15 @@ class Decisions(Resource):
         query = _span(group, since, until) | {"cursor": cursor, "limit": str(limit)}
         return await self._call(DecisionPage, "GET", "/v1/scheduler/decisions", query=query)
 
+    def passes(
+        self, group: str, since: datetime, until: datetime, *, session: str | None = None
+    ) -> PagedList[PassView]:
+        """The passes of the scheduler between the two times, newest first, without their inputs.
+        ``session``: only those in which the session with this id waited, was placed or was
+        preempted."""
+        query = _span(group, since, until) | {"session": session}
+        return self._list(PassView, "/v1/scheduler/passes", query)
+
     def runs(
         self,
         group: str,
@@ -45,4 +54,5 @@ class SyncDecisions(SyncResource[Decisions]):
     """``Decisions`` without asyncio."""
 
     page = blocking(Decisions.page)
+    passes = listed(Decisions.passes)
     runs = listed(Decisions.runs)

@@ -7,6 +7,7 @@ TAGS = {
     "audit": "Who changed what, and when.",
     "budgets": "Limits on what projects, users and keys may use in a period.",
     "ca": "The certificate authority of the links between managers, agents and proxies.",
+    "catalog": "Well-tried models, what they need, and which agents they fit.",
     "endpoints": "Served models: their replicas, revisions and rollouts.",
     "events": "Changes of sessions and endpoints, as server-sent events.",
     "group-aliases": "Former names of resource groups.",

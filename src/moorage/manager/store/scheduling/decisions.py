@@ -77,6 +77,13 @@ class DecisionStore:
             kept_until=kept["until"],
         )
 
+    async def snapshot_before(self, scope: Scope, group: str, until: datetime) -> datetime | None:
+        """The begin of the last full segment at or before ``until``, with which reading can
+        begin."""
+        scope.require_all("decisions")
+        found = await self._db.fetch(SQL["decisions_snapshot"], group, until)
+        return found[0]["from_at"] if found else None
+
     async def runs(
         self,
         scope: Scope,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from moorage.common.catalog import CatalogModel, Choice, GpuNode, Wanted, choose, kv_cache_bytes
-from moorage.common.catalog.fitting import USEFUL_CONTEXT, NoFit
-from moorage.common.catalog.memory import GIB
+from moorage.common.catalog.entries import CatalogModel
+from moorage.common.catalog.fitting import USEFUL_CONTEXT, Choice, GpuNode, NoFit, Wanted, choose
+from moorage.common.catalog.memory import GIB, kv_cache_bytes
 from moorage.common.model.errors import Infeasible, InvalidInput
 from moorage.common.model.runtimes import traits_of
 from moorage.common.model.slots import format_amount
