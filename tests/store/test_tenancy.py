@@ -211,6 +211,8 @@ class World:
         assert "{" not in path, f"{route.method} {route.path}: say here which resource it names"
         if route.handler.__module__.endswith("decisions"):
             path += "?from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00Z"
+        if route.path.endswith("/files/content"):
+            path += "?path=x"
         return path
 
     def body(self, route: Route) -> Any:

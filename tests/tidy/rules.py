@@ -303,6 +303,7 @@ OUTSIDE = {
     ("src/moorage/common/link/sync.py", "wire"): "a message of protobuf",
     ("src/moorage/common/link/tls.py", "context"): "a context of ssl",
     ("src/moorage/common/model/reasons.py", "unknown"): "a member that enum does not make",
+    ("src/moorage/common/tar_head.py", "entry"): "an entry of a tar archive",
     ("src/moorage/manager/api/app.py", "request.writer"): "a writer of aiohttp",
     ("src/moorage/manager/console/chat.py", "response"): "a response of aiohttp",
     ("src/moorage/manager/rpc/agent_link.py", "wire"): "a message of protobuf",

@@ -33,6 +33,15 @@ export interface SessionSearch extends ListSearch {
   endpoint?: string | undefined;
 }
 
+const TABS = ["about", "timeline", "logs", "terminal", "files", "usage", "scheduling", "spec"] as const;
+export type SessionTab = (typeof TABS)[number];
+
+/** What the page of a session shows; its list is that of the files in `path`. */
+interface SessionPageSearch extends ListSearch {
+  tab?: SessionTab | undefined;
+  path?: string | undefined;
+}
+
 export interface PipelineSearch {
   state?: StepState | undefined;
 }
@@ -123,6 +132,11 @@ const newSession = createRoute({
 const session = createRoute({
   getParentRoute: () => root,
   path: "/sessions/$ref",
+  validateSearch: (search: Record<string, unknown>): SessionPageSearch => ({
+    ...listSearch(search),
+    tab: TABS.find((tab) => tab === search.tab),
+    path: typeof search.path === "number" ? String(search.path) : text(search.path),
+  }),
   component: lazyRouteComponent(() => import("@/pages/sessions/SessionPage"), "SessionPage"),
 });
 

@@ -77,12 +77,13 @@ export function Confirm({
   verb: string;
   retype?: string;
   act: () => Promise<unknown>;
-  done: string;
+  /** The outcome to announce. Without it, the page shows it. */
+  done?: string;
   close: () => void;
   children?: ReactNode;
 }) {
   const [typed, setTyped] = useState("");
-  const action = useAction(act, () => done);
+  const action = useAction(act, done === undefined ? undefined : () => done);
   return (
     <Modal opened onClose={close} title={title} closeButtonProps={{ "aria-label": t("action.close") }}>
       <Stack gap="md">

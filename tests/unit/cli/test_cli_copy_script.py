@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.cli.commands.cp import RECEIVE_SCRIPT, SEND_SCRIPT
 from moorage.common.archive import ArchiveLimits, unpack
+from moorage.common.copy_scripts import RECEIVE_SCRIPT, SEND_SCRIPT
 
 # Its process group gets the signal as `rm` starts, as from an agent that closes the input first.
 _RM = """#!/bin/sh

@@ -1,11 +1,12 @@
 import { Code, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useParams } from "@tanstack/react-router";
+import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { type ReactNode, Suspense } from "react";
 import { usePlatformRole } from "@/api/auth";
 import { api, type Schemas, type Session, unwrap } from "@/api/client";
 import { historyQuery, sessionQuery, whyQuery } from "@/api/queries";
 import { isLive, shownStatus } from "@/api/statuses";
+import type { SessionTab } from "@/app/router";
 import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { duration, reasonText, slotsText, visible } from "@/parts/format";
@@ -25,6 +26,7 @@ import { ReloadButton, Reloads, useReload } from "./Reload";
 const Usage = lazy(() => import("./Usage"));
 const Terminal = lazy(() => import("./Terminal"));
 const SessionPasses = lazy(() => import("@/pages/scheduling/SessionPasses"));
+const Files = lazy(() => import("./Files"));
 
 export function SessionPage() {
   const { ref } = useParams({ from: "/sessions/$ref" });
@@ -39,6 +41,11 @@ export function SessionPage() {
 function Shown({ session: found }: { session: Session }) {
   const reload = useReload(found);
   const platform = usePlatformRole();
+  const { tab = "about" } = useSearch({ from: "/sessions/$ref" });
+  const navigate = useNavigate({ from: "/sessions/$ref" });
+  const runs = found.status === "RUNNING";
+  // A session that has ended under an open tab is not hidden with it.
+  const has = (name: SessionTab) => runs || tab === name;
   return (
     <Page
       title={visible(found.name)}
@@ -60,12 +67,21 @@ function Shown({ session: found }: { session: Session }) {
       {found.status === "PENDING" ? <Why id={found.id} /> : null}
       <Ended session={found} />
       <Reloads session={found} action={reload} />
-      <Tabs defaultValue="about" keepMounted={false} className="section">
+      <Tabs
+        value={tab}
+        onChange={(value) => {
+          const next = value === "about" ? undefined : (value as SessionTab);
+          void navigate({ search: { tab: next }, replace: true });
+        }}
+        keepMounted={false}
+        className="section"
+      >
         <Tabs.List mb="md">
           <Tabs.Tab value="about">{t("session.about")}</Tabs.Tab>
           <Tabs.Tab value="timeline">{t("session.timeline")}</Tabs.Tab>
           <Tabs.Tab value="logs">{t("session.logs")}</Tabs.Tab>
-          {found.status === "RUNNING" ? <Tabs.Tab value="terminal">{t("session.terminal")}</Tabs.Tab> : null}
+          {has("terminal") ? <Tabs.Tab value="terminal">{t("session.terminal")}</Tabs.Tab> : null}
+          {has("files") ? <Tabs.Tab value="files">{t("session.files")}</Tabs.Tab> : null}
           <Tabs.Tab value="usage">{t("session.usage")}</Tabs.Tab>
           {platform ? <Tabs.Tab value="scheduling">{t("session.scheduling")}</Tabs.Tab> : null}
           <Tabs.Tab value="spec">{t("session.spec")}</Tabs.Tab>
@@ -82,6 +98,11 @@ function Shown({ session: found }: { session: Session }) {
         <Tabs.Panel value="terminal">
           <Suspense>
             <Terminal session={found} />
+          </Suspense>
+        </Tabs.Panel>
+        <Tabs.Panel value="files">
+          <Suspense>
+            <Files session={found} />
           </Suspense>
         </Tabs.Panel>
         <Tabs.Panel value="usage">

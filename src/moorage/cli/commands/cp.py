@@ -26,6 +26,13 @@ from moorage.cli.output import printable
 from moorage.common import archive
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.archive import ArchiveLimits, CopyStats
+from moorage.common.copy_scripts import (
+    MISSING,
+    NO_PROGRAM,
+    RECEIVE_SCRIPT,
+    SEND_SCRIPT,
+    is_disk_full,
+)
 from moorage.common.model.commands import Channel, CopySpec, ExecSpec
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
 from moorage.common.model.slots import parse_size
@@ -34,55 +41,8 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
     from moorage.sdk.execution import RunningCommand
 
-_MISSING = 3
-_NO_PROGRAM = (126, 127)
-# How tar programs report a full disk; some report the last, incomplete write instead.
-_DISK_FULL = ("No space left on device", "Wrote only", "Disk quota exceeded")
 _STDERR_MAX = 2000
 _BUFFER = 256 * 1024
-# Receives a copy. $1: target path; $2: name of the source; $3: a unique id. It merges with tar,
-# which replaces links instead of writing through them like cp. The EXIT trap removes a partial
-# copy, whatever ends the script. The script itself ignores signals: they terminate tar, and `set
-# -e` then ends the script. An `exit` in the signal trap could cut the EXIT trap short. Tar may exit
-# at the end of its input before the signal arrives, so rm must also survive the signal.
-RECEIVE_SCRIPT = """
-set -eu
-target=$1 name=$2
-case $target in -*) target=./$target;; esac
-if [ -d "$target" ]; then into=$target; else
-  case $target in */) echo "there is no directory $target" >&2; exit 3;; esac
-  name=${target##*/}
-  case $target in */*) into=${target%/*};; *) into=.;; esac
-  [ -n "$into" ] || into=/
-  [ -d "$into" ] || { echo "there is no directory $into" >&2; exit 3; }
-fi
-part=$into/.moorage-cp-$3
-trap 'trap "" HUP INT PIPE TERM; rm -rf "$part"' EXIT
-trap : HUP INT PIPE TERM
-mkdir "$part"
-tar -xf - -C "$part"
-if [ -L "$into/$name" ]; then rm -f "$into/$name"; fi
-if [ -d "$into/$name" ]; then
-  [ -d "$part/copy" ] || { echo "$into/$name is a directory" >&2; exit 1; }
-  (cd "$part/copy" && tar -cf - .) | tar -xf - -C "$into/$name"
-else
-  mv -f "$part/copy" "$into/$name"
-fi
-"""
-# Sends a copy. GNU tar exits with 1 if a file changed while it was read, and pads it or leaves out
-# the rest: the stream is complete. Other tar programs exit with 1 for any error.
-SEND_SCRIPT = """
-set -eu
-path=$1
-case $path in -*) path=./$path;; esac
-[ -e "$path" ] || [ -L "$path" ] || { echo "there is no $path" >&2; exit 3; }
-[ ! -L "$path" ] || path=$(readlink -f "$path")
-case $path in */*) cd "${path%/*}/";; esac
-code=0
-tar -cf - "./${path##*/}" || code=$?
-if [ "$code" = 1 ]; then case $(tar --version 2> /dev/null) in *GNU*) code=0;; esac; fi
-exit "$code"
-"""
 
 
 Source = Annotated[
@@ -437,20 +397,19 @@ def _check(command: RunningCommand, stderr: bytes, session: str) -> None:
         raise NotFound(f"{end.detail}, in session {session!r}")
     if end.exit_code is None or end.code:
         raise CopyFailed(end.detail or "the connection was lost", next_step=end.next_step)
-    if end.exit_code == _MISSING:
+    if end.exit_code == MISSING:
         raise NotFound(f"{text}, in session {session!r}")
 
-    if end.exit_code in _NO_PROGRAM:
+    if end.exit_code in NO_PROGRAM:
         raise Conflict(
             f"session {session!r} lacks a program that cp needs: {text}",
             next_step="cp needs sh and tar in the session; use an image that has both",
         )
 
     if end.exit_code != 0:
-        full = any(message in text for message in _DISK_FULL)
         raise CopyFailed(
             f"session {session!r} failed to copy: {text or end.exit_code}; nothing was copied",
-            next_step="free some space: the session's disk is full" if full else "",
+            next_step="free some space: the session's disk is full" if is_disk_full(text) else "",
         )
 
 

@@ -215,6 +215,9 @@ def _operation(row: Route, schemas: Schemas, examples: Examples) -> dict[str, An
         schema = schemas[row.body, "validation"]
         body = {"schema": schema, "example": row.body.EXAMPLE}
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
+    elif row.takes:
+        body = {"schema": {"type": "string", "format": "binary"}}
+        operation["requestBody"] = {"required": True, "content": {row.takes: body}}
 
     return operation
 
@@ -248,6 +251,8 @@ def problem_statuses(row: Route) -> list[int]:
         found |= {401, 403, 404, 409}
     if row.body is not None:
         found |= {403, 408, 409, 413, 415}
+    if row.takes:
+        found |= {400, 408, 411}
     if _PART.search(row.path):
         found |= {404, 405}
     if row.versioned:

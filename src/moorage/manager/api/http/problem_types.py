@@ -62,6 +62,11 @@ TYPES: Mapping[str, ProblemType] = {
     "invalid-input": ProblemType(
         422, "Fields have invalid values; `errors` lists them.", "Correct them."
     ),
+    "length-required": ProblemType(
+        411,
+        "The request does not state the length of its body.",
+        "Send the header Content-Length.",
+    ),
     "malformed-body": ProblemType(
         400, "The body is not JSON.", "Correct it at the named position."
     ),

@@ -58,6 +58,13 @@ class MalformedRequest(MoorageError):
     http = 400
 
 
+class LengthRequired(MoorageError):
+    """The request does not state the length of its body."""
+
+    code = "length-required"
+    http = 411
+
+
 class RequestTimeout(MoorageError):
     """The body did not arrive in time."""
 

@@ -111,6 +111,7 @@ class Route:
     path names; the rules for sessions then decide. ``needs``: the scope that a key with scopes must
     have. ``location``: template of the created resource's path, filled with the fields of the
     response. ``idempotent``: accepts an Idempotency-Key. ``versioned``: accepts If-Match.
+    ``takes``: the media type of a body that the handler reads itself.
     ``max_body_bytes``: bodies up to this size are read even where ``manager.max_body_bytes`` is
     smaller. ``max_body_values``: JSON values in a body; 0 means the usual limit. ``streams``: the
     answer is sent while it is made, so there is no HEAD. ``also``: error statuses in addition to
@@ -122,6 +123,7 @@ class Route:
     summary: str
     returns: type[BaseModel] | str
     body: type[Model] | None
+    takes: str
     query: type[BaseModel]
     status: int
     access: Access
@@ -147,6 +149,7 @@ def route(
     *,
     returns: type[BaseModel] | str,
     body: type[Model] | None = None,
+    takes: str = "",
     query: type[BaseModel] = NoQuery,
     status: int = 200,
     access: Access | None = None,
@@ -178,6 +181,7 @@ def route(
             summary=summary,
             returns=returns,
             body=body,
+            takes=takes,
             query=query,
             status=status,
             access=access,
