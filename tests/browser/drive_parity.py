@@ -6,6 +6,7 @@ what it has seen as JSON at the end.
 """
 
 import json
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -17,11 +18,13 @@ from form_page import look
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 
-def call(console: Console, path: str, *, key: str = "") -> Any:
-    """The answer to a GET; its status if it is refused."""
-    request = urllib.request.Request(
-        console.url + path, headers={"Authorization": f"Bearer {key or console.key}"}
-    )
+def call(
+    console: Console, path: str, *, key: str = "", method: str = "GET", body: object = None
+) -> Any:
+    """The answer to a request; its status if it is refused."""
+    headers = {"Authorization": f"Bearer {key or console.key}", "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(console.url + path, data, headers, method=method)
     try:
         with urllib.request.urlopen(request) as answer:
             return json.loads(answer.read())
@@ -246,6 +249,115 @@ def limits(console: Console, page: Page) -> None:
     expect(page.get_by_text("No limits", exact=True)).to_be_visible()
 
 
+def delete(page: Page, name: str) -> Locator:
+    """Ask to delete the user or project on the page; the dialog."""
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name=f"Delete {name}")).to_be_visible()
+    expect(dialog.get_by_text("quotas and budgets are deleted with it")).to_be_visible()
+    expect(dialog.get_by_text("It cannot be restored.")).to_be_visible()
+    dialog.get_by_role("button", name="Delete").click()
+    return dialog
+
+
+def refused(console: Console, dialog: Locator, said: str) -> None:
+    expect(dialog.get_by_role("alert")).to_contain_text(said)
+    console.complaints.clear()  # the refusal is a 409
+    dialog.get_by_role("button", name="Cancel").click()
+
+
+def deletions(console: Console, page: Page) -> None:
+    """After ``archives``. What a key names is not deleted; then it is."""
+    post(console, "/v1/users", {"name": "anm"})
+    post(console, "/v1/keys", {"name": "of-anm", "user": "anm", "project": "vision"})
+    console.go(page, "users?search=anm", "Users")
+    row_of(page, "anm").get_by_role("button", name="Delete").click()
+    refused(console, delete(page, "anm"), "key")
+    console.go(page, "projects/vision", "vision")
+    page.get_by_role("button", name="Delete").click()
+    console.check(page, "delete a project")
+    refused(console, delete(page, "vision"), "key")
+
+    call(console, "/v1/keys/of-anm", method="DELETE")
+    page.get_by_role("button", name="Delete").click()
+    delete(page, "vision")
+    expect(page.get_by_role("heading", name="Projects", level=1)).to_be_visible()
+    assert call(console, "/v1/projects/vision") == 404
+    console.go(page, "users?search=anm", "Users")
+    row_of(page, "anm").get_by_role("button", name="Delete").click()
+    delete(page, "anm")
+    expect(row_of(page, "anm")).to_have_count(0)
+    expect(page).to_have_url(re.compile("search=anm"))
+    assert call(console, "/v1/users/anm") == 404
+
+
+def bulk(console: Console, page: Page) -> None:
+    """Several rows of a list at once, of which one is refused, and what a link shows."""
+    for name in ("one", "two", "three"):
+        post(console, "/v1/users", {"name": f"bulk-{name}"})
+        post(console, "/v1/projects", {"name": f"bulk-{name}"})
+        post(console, "/v1/groups", {"name": f"bulk-{name}"})
+
+    post(console, "/v1/keys", {"name": "of-bulk", "user": "bulk-one", "project": "bulk-one"})
+    names = [f"bulk-{name}" for name in ("one", "two", "three")]
+    on_all(console, page, ("users?search=bulk", "Users"), "Disable 3")
+    assert {call(console, f"/v1/users/{name}")["status"] for name in names} == {"disabled"}
+    on_all(console, page, ("projects?search=bulk", "Projects"), "Archive 3")
+    assert all(call(console, f"/v1/projects/{name}")["archived_at"] for name in names)
+    page.get_by_label("Show archived").check()
+    expect(page).to_have_url(re.compile("archived=true"))
+    page.reload()
+    expect(row_of(page, "bulk-two")).to_contain_text("Archived")
+    on_all(console, page, ("projects?search=bulk&archived=true", "Projects"), "Restore 3")
+    on_all(console, page, ("groups?search=bulk", "Resource groups"), "Retire 3")
+    assert all(call(console, f"/v1/groups/{name}")["retired_at"] for name in names)
+
+    for path, heading in (("users", "Users"), ("projects", "Projects")):
+        console.go(page, f"{path}?search=bulk", heading)
+        page.get_by_label("Select all rows that are shown").check()
+        page.get_by_role("button", name="Delete 3").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Delete 3").click()
+        expect(dialog.get_by_text("2 of 3 done. 1 failed:")).to_be_visible()
+        expect(dialog.get_by_role("listitem")).to_contain_text("bulk-one")
+        console.check(page, f"bulk deletion of {path}")
+        dialog.get_by_role("button", name="Close").last.click()
+        found = [call(console, f"/v1/{path}/{name}") for name in names]
+        assert [answer == 404 for answer in found] == [False, True, True], found
+
+    console.complaints.clear()  # the refusals are 409
+
+
+def on_all(console: Console, page: Page, place: tuple[str, str], verb: str) -> None:
+    """Perform an action on all rows of a list."""
+    console.go(page, *place)
+    page.get_by_label("Select all rows that are shown").check()
+    page.get_by_role("button", name=verb).click()
+    console.check(page, verb)
+    confirm(page, verb)
+
+
+def filters(console: Console, page: Page) -> None:
+    """After ``bulk``. Filters are in the address: a reload and a link show the same list."""
+    console.go(page, "audit", "Audit")
+    page.get_by_label("Action", exact=True).fill("archive_project")
+    page.get_by_label("By", exact=True).fill("admin")
+    table = page.get_by_role("table", name="Audit")
+    expect(page).to_have_url(re.compile("action=archive_project.*actor=admin|actor=admin.*action="))
+    expect(table.get_by_role("row").filter(has_text="archive_project")).not_to_have_count(0)
+    expect(table.get_by_role("row").filter(has_text="create_")).to_have_count(0)
+    rows = table.get_by_role("row").count()
+    page.reload()
+    expect(page.get_by_label("Action", exact=True)).to_have_value("archive_project")
+    expect(table.get_by_role("row")).to_have_count(rows)
+    console.check(page, "filtered audit")
+    page.get_by_label("Action", exact=True).fill("")
+    expect(page).not_to_have_url(re.compile("action="))
+    console.go(page, "usage", "Usage and budgets")
+    choose(page, page.locator("main"), "By", "User")
+    page.reload()
+    expect(page.get_by_label("By").first).to_have_value("User")
+
+
 def archives(console: Console, page: Page) -> None:
     """After ``users`` and ``projects``."""
     console.go(page, "users", "Users")
@@ -277,6 +389,28 @@ def groups(console: Console, page: Page) -> None:
     dialog.get_by_label("Purpose").fill("for tests")
     submit(page, "Save")
     assert call(console, "/v1/groups/silver")["options"]["description"] == "for tests"
+
+
+def former_names(console: Console, page: Page) -> None:
+    """A former name of a group is released once no template uses it."""
+    post(console, "/v1/groups", {"name": "bronze"})
+    spec = {"command": ["true"], "resource_group": "bronze"}
+    call(console, "/v1/templates/old", method="PUT", body={"spec": spec})
+    call(console, "/v1/groups/bronze", method="PATCH", body={"name": "copper"})
+    console.go(page, "groups/copper", "copper")
+    names = page.get_by_role("group", name="bronze")
+    names.get_by_role("button", name="Release").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("no longer reach copper")).to_be_visible()
+    console.check(page, "release a former name")
+    dialog.get_by_role("button", name="Release").click()
+    refused(console, dialog, "template")
+    call(console, "/v1/templates/old", method="DELETE")
+    names.get_by_role("button", name="Release").click()
+    submit(page, "Release")
+    expect(names).to_have_count(0)
+    assert call(console, "/v1/groups/copper")["aliases"] == []
+    assert call(console, "/v1/groups/bronze") == 404
 
 
 def join_tokens(console: Console, page: Page) -> str:
@@ -385,6 +519,25 @@ def workspaces(console: Console, page: Page) -> None:
     assert items(console, "/v1/workspaces") == []
 
 
+def forget(console: Console, page: Page, agent: str) -> None:
+    """After ``connections``: the agent is gone, and left a kernel behind."""
+    console.go(page, f"agents/{agent}", agent)
+    page.get_by_role("button", name="Forget").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("This is refused while its kernels may still run")).to_be_visible()
+    expect(dialog.get_by_role("button", name="Forget")).to_be_disabled()
+    dialog.get_by_label(f"Type {agent} to confirm").fill(agent)
+    dialog.get_by_role("button", name="Forget").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("not known to have ended")
+    console.check(page, "forget an agent")
+    console.complaints.clear()  # the refusal is a 409
+    dialog.get_by_label("The node is gone for good").check()
+    expect(dialog.get_by_text("is considered ended")).to_be_visible()
+    submit(page, "Forget")
+    expect(page.get_by_role("heading", name="Agents", level=1)).to_be_visible()
+    assert call(console, f"/v1/agents/{agent}") == 404
+
+
 def ask(moment: str) -> str:
     """Ask the test to do something, and return its answer."""
     print(moment, flush=True)
@@ -411,7 +564,11 @@ def main(url: str, key: str, pictures: Path) -> None:
                 projects,
                 limits,
                 archives,
+                deletions,
+                bulk,
+                filters,
                 groups,
+                former_names,
             ):
                 act(console, page)
 
@@ -422,6 +579,8 @@ def main(url: str, key: str, pictures: Path) -> None:
             workspaces(console, page)
             agents(console, page, agent)
             connections(console, page, agent)
+            ask("gone")
+            forget(console, page, agent)
         except Exception:
             page.screenshot(path=pictures / "failed.png")
             raise

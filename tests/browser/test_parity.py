@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import SessionType, Status
+from moorage.common.model.status import AgentStatus, SessionType, Status
 from tests.e2e.harness import Platform, until
 
 from .prepare import missing
@@ -31,6 +31,7 @@ def manager(home: Path) -> Iterator[Platform]:
     """A manager with TLS on its links, so that agents have to join."""
     started = platform_below(home / "manager")
     started.env["MOORAGE_COMMON__LINK_TLS"] = "on"
+    started.env["MOORAGE_MANAGER__SUSPECT_AFTER_S"] = "5"
     started.start("manager")
     yield started
     started.close()
@@ -60,18 +61,31 @@ async def join(manager: Platform, node: Platform, line: str) -> None:
     assert joined.returncode == 0, joined.stderr
     node.start("agent")
     async with manager.client() as client:
-        spec = SessionSpec(
-            name="dev",
-            type=SessionType.INTERACTIVE,
-            workspace="keep",
-            resources={"cpu": 0.1, "mem": "64MiB"},
-        )
-        await client.sessions.create(spec)
+        for name, workspace in (("dev", "keep"), ("left", None)):
+            spec = SessionSpec(
+                name=name,
+                type=SessionType.INTERACTIVE,
+                workspace=workspace,
+                resources={"cpu": 0.1, "mem": "64MiB"},
+            )
+            await client.sessions.create(spec)
 
-        async def runs() -> bool:
-            return (await client.sessions.get("dev")).status is Status.RUNNING
+        async def run() -> bool:
+            found = [await client.sessions.get(name) for name in ("dev", "left")]
+            return all(session.status is Status.RUNNING for session in found)
 
-        await until("the session runs", runs)
+        await until("the sessions run", run)
+
+
+async def lose(manager: Platform, node: Platform) -> None:
+    """Kill the agent. The kernel of the session ``left`` stays."""
+    await asyncio.to_thread(node.kill, "agent")
+    async with manager.client() as client:
+
+        async def silent() -> bool:
+            return (await client.agents.get(AGENT)).status is not AgentStatus.ALIVE
+
+        await until("the manager misses the agent", silent)
 
 
 def answer(process: subprocess.Popen[str], manager: Platform, node: Platform) -> str:
@@ -80,10 +94,13 @@ def answer(process: subprocess.Popen[str], manager: Platform, node: Platform) ->
     assert process.stdout is not None
     for line in process.stdout:
         moment, _, rest = line.strip().partition(" ")
-        if moment != "join":
+        if moment == "join":
+            asyncio.run(join(manager, node, rest))
+        elif moment == "gone":
+            asyncio.run(lose(manager, node))
+        else:
             return line
 
-        asyncio.run(join(manager, node, rest))
         process.stdin.write(f"{AGENT}\n")
         process.stdin.flush()
 

@@ -1,5 +1,5 @@
 import { Button, Checkbox, Table, Text, TextInput } from "@mantine/core";
-import { memo, type ReactNode, useEffect, useMemo, useState } from "react";
+import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { t } from "@/texts";
 import { type BulkAction, BulkBar } from "./Bulk";
 import type { ListView } from "./listView";
@@ -172,28 +172,46 @@ export function DataTable<T>(props: Props<T>) {
 
 const SETTLED_MS = 250;
 
-/** Search while typing: the address, and so the list, follows when typing pauses. */
 function SearchBox({ view }: { view: ListView }) {
-  const [typed, setTyped] = useState(view.search);
   const { search, change } = view;
+  return (
+    <FilterBox label={t("table.search")} value={search} change={(text) => change({ search: text })} search />
+  );
+}
+
+/** A filter that is typed: the address, and so the list, follows when typing pauses. */
+export function FilterBox({
+  label,
+  value,
+  change,
+  search,
+}: {
+  label: string;
+  value: string;
+  change: (value: string) => void;
+  search?: boolean;
+}) {
+  const [typed, setTyped] = useState(value);
+  const last = useRef(change);
+  last.current = change;
   // biome-ignore lint/correctness/useExhaustiveDependencies: only a change from elsewhere replaces what is typed
   useEffect(() => {
-    if (typed.trim() !== search) {
-      setTyped(search);
+    if (typed.trim() !== value) {
+      setTyped(value);
     }
-  }, [search]);
+  }, [value]);
   useEffect(() => {
-    if (typed.trim() === search) {
+    if (typed.trim() === value) {
       return;
     }
-    const timer = window.setTimeout(() => change({ search: typed.trim() }), SETTLED_MS);
+    const timer = window.setTimeout(() => last.current(typed.trim()), SETTLED_MS);
     return () => window.clearTimeout(timer);
-  }, [typed, search, change]);
+  }, [typed, value]);
   return (
     <TextInput
       size="xs"
-      type="search"
-      label={t("table.search")}
+      type={search ? "search" : "text"}
+      label={label}
       maxLength={100}
       value={typed}
       onChange={(event) => setTyped(event.currentTarget.value)}

@@ -32,6 +32,44 @@ export function useListView(): ListView {
   return useMemo(() => ({ search, sort, change }), [search, sort, change]);
 }
 
+/** Changes a value in the page's address; undefined leaves it out. */
+function useAddress(name: string): [unknown, (value: string | boolean | undefined) => void] {
+  const found = useSearch({ strict: false }) as Record<string, unknown>;
+  const navigate = useNavigate();
+  const change = useCallback(
+    (value: string | boolean | undefined) =>
+      void navigate({
+        to: ".",
+        replace: true,
+        search: ((before: Record<string, unknown>) => ({ ...before, [name]: value })) as never,
+      }),
+    [navigate, name],
+  );
+  return [found[name], change];
+}
+
+/** A filter of the page's list that is in its address, with how to change it. */
+export function useFilter(name: string): [string, (value: string) => void] {
+  const [found, change] = useAddress(name);
+  return [text(found), (value) => change(value || undefined)];
+}
+
+/** Like `useFilter`, for one that is on or off. */
+export function useFlag(name: string): [boolean, (on: boolean) => void] {
+  const [found, change] = useAddress(name);
+  return [found === true, (on) => change(on || undefined)];
+}
+
+/** Like `useFilter`, for one of these values. */
+export function useChoice<T extends string>(
+  name: string,
+  values: readonly T[],
+  usual: T,
+): [T, (value: T) => void] {
+  const [found, change] = useFilter(name);
+  return [values.find((value) => value === found) ?? usual, (value) => change(value === usual ? "" : value)];
+}
+
 /** What the manager is asked for, if it searches and sorts a list. An order that it does not have is left out. */
 export function pageFilter(
   view: ListView,

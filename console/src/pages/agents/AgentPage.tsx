@@ -1,6 +1,6 @@
 import { Button, Checkbox, NumberInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useParams } from "@tanstack/react-router";
+import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { Suspense, useState } from "react";
 import { type Agent, api, type Schemas, unwrap } from "@/api/client";
 import { agentHistoryQuery, agentQuery, agentStatsQuery, occupancyQuery } from "@/api/queries";
@@ -154,18 +154,23 @@ function Drain({ agent, close }: { agent: Agent; close: () => void }) {
 
 function Forget({ agent, close }: { agent: Agent; close: () => void }) {
   const [destroyed, setDestroyed] = useState(false);
+  const navigate = useNavigate();
   return (
     <Confirm
       title={t("agent.forgetTitle", { id: agent.id })}
       consequences={[
         t("agent.forgetText"),
-        ...(destroyed ? [t("agent.forgetDestroyed", { count: agent.kernels })] : []),
+        destroyed
+          ? t("agent.forgetDestroyed", { count: agent.kernels })
+          : t("agent.forgetRefused", { count: agent.kernels }),
       ]}
       verb={t("agent.forget")}
       retype={agent.id}
-      act={() =>
-        unwrap(api.DELETE("/v1/agents/{id}", { params: { path: { id: agent.id }, query: { destroyed } } }))
-      }
+      act={async () => {
+        const params = { path: { id: agent.id }, query: { destroyed } };
+        await unwrap(api.DELETE("/v1/agents/{id}", { params }));
+        await navigate({ to: "/agents" });
+      }}
       done={t("agent.forgotten", { id: agent.id })}
       close={close}
     >

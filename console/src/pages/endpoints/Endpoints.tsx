@@ -1,8 +1,10 @@
 import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import type { Endpoint } from "@/api/client";
+import { useMay } from "@/api/auth";
+import { api, type Endpoint, unwrap } from "@/api/client";
 import { endpointsQuery } from "@/api/queries";
+import type { BulkAction } from "@/parts/Bulk";
 import { type Column, DataTable } from "@/parts/DataTable";
 import { visible } from "@/parts/format";
 import { useListView } from "@/parts/listView";
@@ -69,7 +71,19 @@ const COLUMNS: Column<Endpoint>[] = [
   },
 ];
 
+const BULK: BulkAction<Endpoint>[] = [
+  {
+    key: "delete",
+    verb: t("bulk.delete"),
+    danger: true,
+    applies: () => true,
+    consequence: t("bulk.deleteEndpoints"),
+    act: ({ name }) => unwrap(api.DELETE("/v1/endpoints/{name}", { params: { path: { name } } })),
+  },
+];
+
 export function Endpoints() {
+  const mayChange = useMay("change");
   const endpoints = useQuery(endpointsQuery);
   const view = useListView();
   return (
@@ -97,6 +111,8 @@ export function Endpoints() {
               columns={COLUMNS}
               view={view}
               searched={(endpoint) => endpoint.name}
+              nameOf={(endpoint) => endpoint.name}
+              bulk={mayChange ? BULK : undefined}
               empty={<Empty title={t("endpoints.empty")} command="moorage serve ./model.gguf" />}
             />
           )}

@@ -15,6 +15,7 @@ import { Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
 import { ExpectedStart } from "@/parts/Why";
 import { t } from "@/texts";
+import { FormerNames } from "./FormerNames";
 import { GroupForm } from "./GroupForm";
 import { Rename } from "./Rename";
 import { Retire } from "./Retire";
@@ -125,6 +126,7 @@ export function GroupPage() {
           <SchedulerLog group={name} />
         </Suspense>
       ) : null}
+      {group.data ? <FormerNames group={group.data.value} /> : null}
     </Page>
   );
 }

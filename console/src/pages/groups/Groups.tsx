@@ -1,7 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { useMay } from "@/api/auth";
+import { api, etagOf, type Group, unwrap } from "@/api/client";
 import { groupsQuery } from "@/api/queries";
 import { Opener } from "@/parts/actions";
+import type { BulkAction } from "@/parts/Bulk";
 import { DataTable } from "@/parts/DataTable";
 import { useListView } from "@/parts/listView";
 import { Only } from "@/parts/Only";
@@ -10,7 +13,25 @@ import { Empty, Loaded } from "@/parts/States";
 import { t } from "@/texts";
 import { GroupForm } from "./GroupForm";
 
+const BULK: BulkAction<Group>[] = [
+  {
+    key: "retire",
+    verb: t("bulk.retire"),
+    danger: true,
+    applies: (group) => !group.retired_at,
+    consequence: t("bulk.retireGroups"),
+    act: (group) =>
+      unwrap(
+        api.DELETE("/v1/groups/{name}", {
+          params: { path: { name: group.name } },
+          headers: { "If-Match": etagOf(group) },
+        }),
+      ),
+  },
+];
+
 export function Groups() {
+  const administers = useMay("administer");
   const groups = useQuery(groupsQuery);
   const view = useListView();
   return (
@@ -36,6 +57,7 @@ export function Groups() {
               id={(group) => group.name}
               view={view}
               searched={(group) => group.name}
+              bulk={administers ? BULK : undefined}
               empty={<Empty title={t("groups.empty")} command="moorage groups put NAME" />}
               columns={[
                 {

@@ -9,6 +9,16 @@ interface Owner {
   name: string;
 }
 
+export const archiveOwner = ({ kind, name }: Owner): Promise<unknown> =>
+  kind === "projects"
+    ? unwrap(api.POST("/v1/projects/{name}/archive", { params: { path: { name } } }))
+    : unwrap(api.POST("/v1/users/{name}/archive", { params: { path: { name } } }));
+
+export const restoreOwner = ({ kind, name }: Owner): Promise<unknown> =>
+  kind === "projects"
+    ? unwrap(api.POST("/v1/projects/{name}/restore", { params: { path: { name } } }))
+    : unwrap(api.POST("/v1/users/{name}/restore", { params: { path: { name } } }));
+
 /** Archives a project or user, or restores it. The manager refuses to archive what is in use. */
 export function Archive({ kind, name, archived }: Owner & { archived: boolean }) {
   return archived ? (
@@ -23,17 +33,12 @@ export function Archive({ kind, name, archived }: Owner & { archived: boolean })
 }
 
 function ArchiveDialog({ kind, name, close }: Owner & { close: () => void }) {
-  const params = { path: { name } };
   return (
     <Confirm
       title={t("archive.title", { name })}
       consequences={[t("archive.keys"), t("archive.live"), t("archive.keeps")]}
       verb={t("archive.archive")}
-      act={async () => {
-        await (kind === "projects"
-          ? unwrap(api.POST("/v1/projects/{name}/archive", { params }))
-          : unwrap(api.POST("/v1/users/{name}/archive", { params })));
-      }}
+      act={() => archiveOwner({ kind, name })}
       done={t("archive.archived", { name })}
       close={close}
     />
@@ -41,13 +46,8 @@ function ArchiveDialog({ kind, name, close }: Owner & { close: () => void }) {
 }
 
 function Restore({ kind, name }: Owner) {
-  const params = { path: { name } };
   const restore = useAction(
-    async () => {
-      await (kind === "projects"
-        ? unwrap(api.POST("/v1/projects/{name}/restore", { params }))
-        : unwrap(api.POST("/v1/users/{name}/restore", { params })));
-    },
+    () => restoreOwner({ kind, name }),
     () => t("archive.restored", { name }),
   );
   return (

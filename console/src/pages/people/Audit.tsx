@@ -1,19 +1,18 @@
-import { Code, TextInput } from "@mantine/core";
+import { Code } from "@mantine/core";
 import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
-import { useDeferredValue, useState } from "react";
 import { api, type Schemas, unwrap } from "@/api/client";
 import { Opener } from "@/parts/actions";
-import { type Column, DataTable } from "@/parts/DataTable";
+import { type Column, DataTable, FilterBox } from "@/parts/DataTable";
 import { Dialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
-import { pageFilter, useListView } from "@/parts/listView";
+import { pageFilter, useFilter, useListView } from "@/parts/listView";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 
 type Entry = Schemas["AuditEntry"];
-const FILTERS = ["actor", "resource"] as const;
+const FILTERS = ["actor", "resource", "action"] as const;
 
 const COLUMNS: Column<Entry>[] = [
   { key: "at", header: t("field.at"), order: "at", cell: (entry) => <Age at={entry.at} /> },
@@ -31,12 +30,11 @@ const COLUMNS: Column<Entry>[] = [
 
 /** Every administrative write: its actor, its change and its origin. */
 export function Audit() {
-  const [typed, setTyped] = useState<Record<string, string>>({});
-  const filter = useDeferredValue(typed);
+  const filters = { actor: useFilter("actor"), resource: useFilter("resource"), action: useFilter("action") };
   const view = useListView();
   const query = {
     ...pageFilter(view, COLUMNS),
-    ...Object.fromEntries(Object.entries(filter).filter(([, value]) => value.trim() !== "")),
+    ...Object.fromEntries(FILTERS.flatMap((name) => (filters[name][0] ? [[name, filters[name][0]]] : []))),
   };
   const entries = useInfiniteQuery({
     queryKey: ["audit", query],
@@ -63,12 +61,11 @@ export function Audit() {
               view={view}
               remote
               filters={FILTERS.map((name) => (
-                <TextInput
+                <FilterBox
                   key={name}
-                  size="xs"
                   label={t(`audit.${name}`)}
-                  value={typed[name] ?? ""}
-                  onChange={(event) => setTyped({ ...typed, [name]: event.currentTarget.value })}
+                  value={filters[name][0]}
+                  change={filters[name][1]}
                 />
               ))}
               more={

@@ -13,6 +13,7 @@ import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 import { Archive } from "./Archive";
+import { Delete } from "./Delete";
 import { ProjectForm } from "./Projects";
 
 const ROLES = ["viewer", "member", "admin"] as const;
@@ -43,7 +44,10 @@ export function ProjectPage() {
                 />
               )}
               {found.name === "default" ? null : (
-                <Archive kind="projects" name={found.name} archived={Boolean(found.archived_at)} />
+                <>
+                  <Archive kind="projects" name={found.name} archived={Boolean(found.archived_at)} />
+                  <Delete kind="projects" name={found.name} />
+                </>
               )}
             </>
           }

@@ -2,23 +2,54 @@ import { MultiSelect, NumberInput, Select, Switch, TextInput } from "@mantine/co
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
+import { useMay } from "@/api/auth";
 import { api, etagOf, type Project, unwrap } from "@/api/client";
 import { allProjectsQuery, groupsQuery, projectsQuery } from "@/api/queries";
 import { Opener } from "@/parts/actions";
+import type { BulkAction } from "@/parts/Bulk";
 import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
-import { useListView } from "@/parts/listView";
+import { useFlag, useListView } from "@/parts/listView";
 import { Only } from "@/parts/Only";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
+import { archiveOwner, restoreOwner } from "./Archive";
+import { deleteOwner } from "./Delete";
+
+const BULK: BulkAction<Project>[] = [
+  {
+    key: "archive",
+    verb: t("bulk.archive"),
+    danger: true,
+    applies: (project) => !project.archived_at && project.name !== "default",
+    consequence: t("bulk.archiveOwners"),
+    act: ({ name }) => archiveOwner({ kind: "projects", name }),
+  },
+  {
+    key: "restore",
+    verb: t("bulk.restore"),
+    applies: (project) => Boolean(project.archived_at),
+    consequence: t("bulk.restoreOwners"),
+    act: ({ name }) => restoreOwner({ kind: "projects", name }),
+  },
+  {
+    key: "delete",
+    verb: t("bulk.delete"),
+    danger: true,
+    applies: (project) => project.name !== "default",
+    consequence: t("bulk.deleteOwners"),
+    act: ({ name }) => deleteOwner({ kind: "projects", name }),
+  },
+];
 
 export function Projects() {
-  const [all, setAll] = useState(false);
+  const [all, setAll] = useFlag("archived");
+  const administers = useMay("administer");
   const view = useListView();
   const projects = useQuery(all ? allProjectsQuery : projectsQuery);
   return (
@@ -51,6 +82,8 @@ export function Projects() {
               id={(project) => project.id}
               view={view}
               searched={(project) => project.name}
+              nameOf={(project) => project.name}
+              bulk={administers ? BULK : undefined}
               empty={<Empty title={t("projects.empty")} command="moorage projects create NAME" />}
               columns={[
                 {

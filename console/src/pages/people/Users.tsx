@@ -1,21 +1,24 @@
 import { Group, PasswordInput, Select, Switch, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { useMay } from "@/api/auth";
 import { api, etagOf, type User, unwrap } from "@/api/client";
 import { allUsersQuery, usersQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
+import type { BulkAction } from "@/parts/Bulk";
 import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
-import { useListView } from "@/parts/listView";
+import { useFlag, useListView } from "@/parts/listView";
 import { Only } from "@/parts/Only";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
-import { Archive } from "./Archive";
+import { Archive, archiveOwner, restoreOwner } from "./Archive";
+import { Delete, deleteOwner } from "./Delete";
 
 type Role = NonNullable<User["platform_role"]>;
 
@@ -24,8 +27,59 @@ const projectsOf = (user: User) =>
     .map(([project, role]) => `${project} (${role})`)
     .join(", ");
 
+const setStatus = (user: User, status: User["status"]) =>
+  unwrap(
+    api.PATCH("/v1/users/{name}", {
+      params: { path: { name: user.name } },
+      body: { status },
+      headers: { "If-Match": etagOf(user) },
+    }),
+  );
+
+const BULK: BulkAction<User>[] = [
+  {
+    key: "disable",
+    verb: t("bulk.disable"),
+    danger: true,
+    applies: (user) => user.status === "active" && !user.archived_at,
+    consequence: t("bulk.disableUsers"),
+    act: (user) => setStatus(user, "disabled"),
+  },
+  {
+    key: "enable",
+    verb: t("bulk.enable"),
+    applies: (user) => user.status === "disabled" && !user.archived_at,
+    consequence: t("bulk.enableUsers"),
+    act: (user) => setStatus(user, "active"),
+  },
+  {
+    key: "archive",
+    verb: t("bulk.archive"),
+    danger: true,
+    applies: (user) => !user.archived_at,
+    consequence: t("bulk.archiveOwners"),
+    act: ({ name }) => archiveOwner({ kind: "users", name }),
+  },
+  {
+    key: "restore",
+    verb: t("bulk.restore"),
+    applies: (user) => Boolean(user.archived_at),
+    consequence: t("bulk.restoreOwners"),
+    act: ({ name }) => restoreOwner({ kind: "users", name }),
+  },
+  {
+    key: "delete",
+    verb: t("bulk.delete"),
+    danger: true,
+    applies: () => true,
+    consequence: t("bulk.deleteOwners"),
+    act: ({ name }) => deleteOwner({ kind: "users", name }),
+  },
+];
+
 export function Users() {
-  const [all, setAll] = useState(false);
+  const [all, setAll] = useFlag("archived");
+  const administers = useMay("administer");
   const view = useListView();
   const users = useQuery(all ? allUsersQuery : usersQuery);
   return (
@@ -54,6 +108,8 @@ export function Users() {
               id={(user) => user.id}
               view={view}
               searched={(user) => `${user.name} ${user.email}`}
+              nameOf={(user) => user.name}
+              bulk={administers ? BULK : undefined}
               empty={<Empty title={t("users.empty")} command="moorage users create NAME" />}
               columns={[
                 {
@@ -114,8 +170,14 @@ export function Users() {
 
 function Actions({ user }: { user: User }) {
   const archive = <Archive kind="users" name={user.name} archived={Boolean(user.archived_at)} />;
+  const remove = <Delete kind="users" name={user.name} />;
   if (user.archived_at) {
-    return archive;
+    return (
+      <Group gap={6} wrap="nowrap">
+        {archive}
+        {remove}
+      </Group>
+    );
   }
   return (
     <Group gap={6} wrap="nowrap">
@@ -123,6 +185,7 @@ function Actions({ user }: { user: User }) {
       <Opener label={t("users.password")} dialog={(close) => <PasswordForm user={user} close={close} />} />
       {user.status === "active" ? <Disable user={user} /> : null}
       {archive}
+      {remove}
     </Group>
   );
 }

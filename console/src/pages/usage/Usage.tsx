@@ -1,6 +1,6 @@
 import { Select } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Suspense, useMemo, useState } from "react";
+import { Suspense, useMemo } from "react";
 import type { ModelUsage } from "@/api/client";
 import { serverNow } from "@/api/connection";
 import {
@@ -18,6 +18,7 @@ import { RangeControl } from "@/charts/Range";
 import { DataTable } from "@/parts/DataTable";
 import { visible } from "@/parts/format";
 import { lazy } from "@/parts/lazy";
+import { useChoice } from "@/parts/listView";
 import { Page, Section } from "@/parts/Page";
 import { Command, Empty, Loaded } from "@/parts/States";
 import { t } from "@/texts";
@@ -32,9 +33,9 @@ const LINES = 8;
 
 /** Usage by user and time, and the budgets for it. */
 export function Usage() {
-  const [by, setBy] = useState<UsageDimension>("project");
-  const [range, setRange] = useState<UsageRange>("7d");
-  const [measure, setMeasure] = useState<Measure>("gpu_ms");
+  const [by, setBy] = useChoice<UsageDimension>("by", usageDimensions, "project");
+  const [range, setRange] = useChoice<UsageRange>("range", usageRanges, "7d");
+  const [measure, setMeasure] = useChoice<Measure>("measure", MEASURES, "gpu_ms");
   const totals = useQuery(usageQuery(by, range));
   return (
     <Page title={t("nav.usage")} lead={t("ledger.lead")}>
