@@ -325,6 +325,12 @@ def bulk(console: Console, page: Page) -> None:
         assert [answer == 404 for answer in found] == [False, True, True], found
 
     console.complaints.clear()  # the refusals are 409
+    for name in ("bulk-a", "bulk-b"):
+        spec = {"name": name, "engine": "vllm", "model": "tiny", "replicas": 0}
+        post(console, "/v1/endpoints", spec | {"resources": {"cpu": 1}})
+
+    on_all(console, page, ("endpoints?search=bulk", "Endpoints"), "Delete 2")
+    assert items(console, "/v1/endpoints") == []
 
 
 def on_all(console: Console, page: Page, place: tuple[str, str], verb: str) -> None:

@@ -287,7 +287,7 @@ async def _send(
         return RequestTimeout(
             f"nothing of the file arrived for {pause_s:g} s", next_step="nothing was stored"
         )
-    except web.RequestPayloadError as error:
+    except (web.RequestPayloadError, ConnectionError) as error:  # also a client that cancels
         return MalformedBody(f"the body could not be read: {error}", next_step="nothing was stored")
 
     await command.send(file_end(size))
