@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -20,6 +20,8 @@ from moorage.manager.scheduling.core.results import KernelPlace
 PLANS = examples(100)
 NOW = 1_000
 USERS = ("ann", "bob", "eve")
+# Scopes of quotas on what a user holds: in all resource groups, and in the one that is planned.
+OF_USERS: st.SearchStrategy[Literal["user", "group-user"]] = st.sampled_from(["user", "group-user"])
 Amounts = dict[tuple[str, str], int]  # by slot and device ("" for cpu and mem)
 
 SLOTS = st.fixed_dictionaries(
@@ -198,7 +200,7 @@ def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Sna
     )
     limits = {"cpu": draw(st.integers(0, 9000)), "cuda.device": draw(st.integers(1, 6))}
     quota = Quota(
-        "user",
+        draw(OF_USERS),
         draw(st.sampled_from(USERS)),
         limits=limits,
         used={},
@@ -212,7 +214,7 @@ def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Sna
 QUOTAS = st.lists(
     st.builds(
         Quota,
-        st.just("user"),
+        OF_USERS,
         st.sampled_from(USERS),
         st.fixed_dictionaries(
             {}, optional={"cpu": st.integers(0, 9000), "cuda.device": st.integers(0, 3)}

@@ -137,7 +137,7 @@ class History:
 
     def report_quotas(self) -> None:
         mine = [name for name in self.running if self.user_of[name] == "ann"]
-        quotas = [Quota("user", "ann", {}, {}, self.limit, len(mine))]
+        quotas = [Quota("group-user", "ann", {}, {}, self.limit, len(mine))]
         bobs = sum(self.gpus_of(name) for name in self.running if self.user_of[name] == "bob")
         jobs = sum(used for name, used in self.used_of_job.items() if self.user_of[name] == "bob")
         gpus = {"cuda.device": self.gpus}

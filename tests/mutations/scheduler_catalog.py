@@ -64,6 +64,22 @@ MUTATIONS = (
         PLANNER,
     ),
     Mutation(
+        "the limits of a group on one user hold back nobody",
+        "manager/scheduling/core/quotas.py",
+        '                    ("group-user", owned_shape.user),\n',
+        "",
+        ("tests/store/test_group_limits.py::test_sessions_beyond_the_limit_wait_and_block_nobody",),
+    ),
+    Mutation(
+        "sessions parked by a limit of their group stay parked when the limit changes",
+        "manager/scheduling/incremental/pending_index.py",
+        'return ("user", user), ("group-user", user), ("project", project), ("group", "")',
+        'return ("user", user), ("project", project), ("group", "")',
+        (
+            "tests/store/test_group_limits.py::test_a_planner_that_continues_applies_the_limit_to_new_users",
+        ),
+    ),
+    Mutation(
         "node-hours of a job are not charged within a pass",
         "manager/scheduling/core/quotas.py",
         (

@@ -17,8 +17,75 @@ STOPS = ("tests/store/test_session_stops.py",)
 CHECKPOINTS = ("tests/unit/agent/test_checkpoint_signal.py",)
 ADMISSION = ("tests/store/test_group_admission.py",)
 SETS = ("tests/tidy/test_statuses.py",)
+GROUP_LIMITS = "tests/store/test_group_limits.py"
+RUN_LIMITS = ("tests/unit/manager/test_run_limits.py",)
 
 MUTATIONS = (
+    Mutation(
+        "two managers create sessions at the limit of a group at once",
+        "manager/store/schema/functions/lock_pending_limits.sql",
+        "PERFORM pg_advisory_xact_lock(1718775138, k.key)",
+        "PERFORM k.key",
+        (f"{GROUP_LIMITS}::test_concurrent_creates_in_two_managers_respect_the_limit",),
+    ),
+    Mutation(
+        "sessions of one statement do not count against the limit of their group",
+        "manager/store/sessions/sql/session_create_checked.sql",
+        "FROM (SELECT c.n, w.*, row_number() OVER (PARTITION BY w.name, w.owner ORDER BY c.n) AS nth",
+        "FROM (SELECT c.n, w.*, 1 AS nth",
+        (f"{GROUP_LIMITS}::test_concurrent_creates_respect_the_limit",),
+    ),
+    Mutation(
+        "a pipeline ignores the limit of a group on pending sessions",
+        "manager/store/pipelines/sql/pipeline_create.sql",
+        "HAVING min(w.there) + sum(c.more) > w.pending",
+        "HAVING false",
+        (f"{GROUP_LIMITS}::test_too_many_pending_sessions_name_the_groups_that_accept_more",),
+    ),
+    Mutation(
+        "a renamed group loses its limits",
+        "manager/store/schema/functions/rename_group.sql",
+        "    UPDATE group_limits SET resource_group = to_name WHERE resource_group = from_name;\n",
+        "",
+        (f"{GROUP_LIMITS}::test_limits_follow_a_renamed_group",),
+    ),
+    Mutation(
+        "a session without a time limit gets none from its group",
+        "manager/workloads/run_limits.py",
+        "limit_s = min(defaults + longest, default=None)",
+        "limit_s = None",
+        RUN_LIMITS,
+    ),
+    Mutation(
+        "the kernels of a cluster are not added up for the largest request",
+        "manager/workloads/run_limits.py",
+        "each.get(slot, 0) * (spec.size - 1)",
+        "each.get(slot, 0) * 0",
+        RUN_LIMITS,
+    ),
+    Mutation(
+        "a key does not narrow the limits of a group",
+        "manager/api/http/group_limits.py",
+        "if (key := call.scope.key) is not None:",
+        "if (key := None) is not None:",
+        (f"{GROUP_LIMITS}::test_a_key_narrows_the_limits",),
+    ),
+    Mutation(
+        "a group that the caller may not use is named as one that accepts the session",
+        "manager/api/http/group_limits.py",
+        "and limits.may_use(call.scope, options)",
+        "and True",
+        (
+            f"{GROUP_LIMITS}::test_a_refusal_names_the_field_the_limit_and_the_groups_that_accept_it",
+        ),
+    ),
+    Mutation(
+        "a group at its limit of pending sessions is named as one that accepts the session",
+        "manager/api/http/group_limits.py",
+        "(most and waiting.get(group.name, 0) >= most)",
+        "False",
+        (f"{GROUP_LIMITS}::test_too_many_pending_sessions_name_the_groups_that_accept_more",),
+    ),
     Mutation(
         "the first step in the order of the graph counts as the first failure",
         "manager/workloads/pipeline_failure.py",

@@ -27,8 +27,7 @@ from moorage.server.commands import database as _database  # noqa: F401 - regist
 from tests.databases import execute
 from tests.previous_release import unpack_previous_release, unpack_release
 
-from .conftest import FakeAgent, open_store
-from .test_restored import add
+from .conftest import open_store
 
 OLDER = "0070"
 # Differences between dumps: a dump's own marks, and when the database was created.
@@ -168,9 +167,13 @@ async def test_a_backup_of_the_last_schema_before_the_baseline_is_restored(
     file = str(home / "before.dump")
     at = ["--home", str(home)]
     run_release(before_baseline, "-c", MIGRATE, empty_database)
-    async with open_store(empty_database) as store:
-        await FakeAgent(store).report()
-        session = await add(store, "kept")
+    session = "0199d5f3-7c00-7000-8000-000000000001"
+    await execute(
+        empty_database,
+        "INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, "
+        f"created_by, owner) VALUES ('{session}', 'kept', 'batch', 'PENDING', 'default', 10, "
+        """'{"command": ["x"]}', '{"cpu": 1000}', 'test', 'test')""",
+    )
 
     run_release(before_baseline, "-m", "moorage", "db", "backup", file, *at, dsn=empty_database)
     run_release(

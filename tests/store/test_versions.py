@@ -113,7 +113,7 @@ async def test_edits_of_different_fields_at_once_are_all_kept(api: Api) -> None:
     }
     for path in ("/v1/projects/tides", "/v1/keys/robot"):
         if path == "/v1/keys/robot":
-            limits["max_body_bytes"] = 7
+            limits |= {"max_body_bytes": 7, "max_time_s": 8}
         patches = ({field: value} for field, value in limits.items())
         answers = await asyncio.gather(*(send(api, "PATCH", path, patch) for patch in patches))
         assert [status for status, _, _ in answers] == [200] * len(limits)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from moorage.common.model.durations import parse_duration
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import parse_size
 from moorage.common.model.unique_keys import unique_object
@@ -107,6 +108,20 @@ def size_limit(text: str, option: str) -> int | None:
     except InvalidInput as error:
         raise InvalidInput(
             f"{option}={text!r}: {error}", next_step="write a size such as 20MiB, or `none`"
+        ) from None
+
+
+def duration_limit(text: str, option: str) -> float | None:
+    """A duration in seconds, or None for ``none``. Raises ``InvalidInput``, which names the option
+    and the text."""
+    if text == "none":
+        return None
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{option}={text!r}: {error}", next_step="write a duration such as 8h, or `none`"
         ) from None
 
 

@@ -62,7 +62,7 @@ NOUN_VERBS = {
 }  # fmt: skip
 DURATIONS = {
     "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",
-    "--idle-timeout", "--last", "--lifetime", "--ramp",
+    "--idle-timeout", "--last", "--lifetime", "--max-time", "--ramp",
     "--timeout",
 }  # fmt: skip
 

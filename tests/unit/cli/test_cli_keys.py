@@ -56,6 +56,9 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_pa
         ("create a --max-body 5", "--max-body='5'"),
         ("create a --max-body 0", "max_body_bytes"),
         ("create a --max-body many", "write a size such as 20MiB, or `none`"),
+        ("create a --max-time long", "--max-time='long'"),
+        ("create a --max-per-session gpu", "--max-per-session 'gpu' is not NAME=VALUE"),
+        ("create a --max-per-session gpu=1", "unknown slot 'gpu'"),
         ("create root", "a key named 'root' already exists"),
         ("revoke nobody", "no key named 'nobody'"),
     ],
@@ -86,6 +89,22 @@ def test_limits_of_a_key(manager: FakeManager, moorage: Run) -> None:
     assert stored() == (None, 9000, 4, 20 << 20), "other settings stay"
     assert moorage("keys", "set", "ci", "--max-body", "none").exit_code == 0
     assert stored() == (None, 9000, 4, None)
+
+
+def test_limits_of_the_sessions_of_a_key(manager: FakeManager, moorage: Run) -> None:
+    limits = ("--max-time", "8h", "--max-per-session", "cuda.device=1")
+    more = ("--max-per-session", "mem=8GiB")
+    assert moorage("keys", "create", "ci", *limits, *more).exit_code == 0
+
+    def stored() -> tuple[float | None, object]:
+        key = manager.store.keys.views["ci"]
+        return key.max_time_s, key.max_per_session
+
+    assert stored() == (28_800, {"cuda.device": "1", "mem": "8GiB"})
+    assert moorage("keys", "set", "ci", "--max-time", "none").exit_code == 0
+    assert stored() == (None, {"cuda.device": "1", "mem": "8GiB"}), "other settings stay"
+    assert moorage("keys", "set", "ci", "--max-per-session", "none").exit_code == 0
+    assert stored() == (None, None)
 
 
 def test_list_marks_an_expired_key(manager: FakeManager, moorage: Run) -> None:

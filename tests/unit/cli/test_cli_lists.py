@@ -13,6 +13,7 @@ from moorage.cli.commands.ps import endpoint_row
 from moorage.cli.summary import shown_status
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.run_limits import GroupLimits
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import AgentStatus, Result, Status
 from moorage.common.views.endpoints import EndpointView
@@ -306,6 +307,43 @@ def test_groups_set_changes_only_the_given_options(manager: FakeManager, moorage
     shown = moorage("groups", "describe", "default").stdout
     for part in ("cuda+rocm,tpu+npu", "batch,inference", "bob/x=3", "how=end"):
         assert part in shown
+
+
+def test_groups_set_and_describe_limits(manager: FakeManager, moorage: Run) -> None:
+    args = (
+        "limits.max_batch_time_s=86400 limits.max_per_user.cuda.device=4 "
+        "limits.max_per_user.mem=64GiB limits.max_running_per_user=2"
+    )
+    assert moorage("groups", "set", "default", *args.split()).exit_code == 0
+    limits = manager.store.groups.options["default"].limits
+    expected = {"max_batch_time_s": 86_400, "max_running_per_user": 2}
+    expected_slots = {"max_per_user": {"cuda.device": "4", "mem": "64GiB"}}
+    assert limits == GroupLimits.model_validate(expected | expected_slots)
+    shown = moorage("groups", "describe", "default").stdout
+    assert "max_per_user.cuda.device=4 max_per_user.mem=64GiB max_running_per_user=2" in shown
+    assert "max_pending_per_user" not in shown
+
+    args = "limits.max_per_user.mem=none limits.max_batch_time_s=none"
+    assert moorage("groups", "set", "default", *args.split()).exit_code == 0
+    limits = manager.store.groups.options["default"].limits
+    rest = {"max_running_per_user": 2, "max_per_user": {"cuda.device": "4"}}
+    assert limits == GroupLimits.model_validate(rest)
+    for wrong, message in (
+        ("limits.max_jobs=1", "there is no option 'limits.max_jobs'"),
+        ("limits.max_running_per_user=0", "limits.max_running_per_user"),
+        ("limits.max_per_user.gpu=1", "unknown slot 'gpu'"),
+        (
+            '{"max_batch_time_s": 1, "default_batch_time_s": 2}',
+            "`default_batch_time_s` is 2, which is above `max_batch_time_s`, 1",
+        ),
+    ):
+        given = wrong if wrong.startswith("limits") else f"limits={wrong}"
+        refused = moorage("groups", "set", "default", given)
+        assert refused.exit_code != 0
+        assert message in refused.stderr
+
+    assert moorage("groups", "set", "default", "limits=none").exit_code == 0
+    assert manager.store.groups.options["default"].limits is None
 
 
 def test_groups_set_reaches_into_options_of_options(manager: FakeManager, moorage: Run) -> None:

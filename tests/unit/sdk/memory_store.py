@@ -26,6 +26,7 @@ from moorage.common.model.group_options import PriorityCeilings, QuotaLimits, Qu
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.paging import Paging
 from moorage.common.model.reuse import ReusePolicy
+from moorage.common.model.run_limits import GroupLimits
 from moorage.common.model.slots import parse_amount, parse_slots
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus
@@ -156,6 +157,12 @@ class MemoryGroups:
     async def ceilings(self, name: str) -> PriorityCeilings:
         found = self.options.get(name, GroupOptions()).max_priority
         return found or PriorityCeilings()
+
+    async def limits(self, name: str) -> GroupLimits:
+        return self.options.get(name, GroupOptions()).limits or GroupLimits()
+
+    async def pending_of(self, user: str) -> dict[str, int]:
+        return {}
 
     async def highest_ceilings(self) -> PriorityCeilings:
         return await self.ceilings("default")

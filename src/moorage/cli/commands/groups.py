@@ -49,10 +49,10 @@ def describe(
                 (f"nodes of {site_node.name}", f"{site_node.used} of {site_node.total} in use")
             )
 
-        output.print_facts(
-            cli.out,
-            facts + [(f, _shown(v)) for f, v in view.options.model_dump(mode="json").items()],
-        )
+        options = view.options.model_dump(mode="json")
+        if view.options.limits is not None:  # most groups have only some of them
+            options["limits"] = view.options.limits.model_dump(mode="json", exclude_defaults=True)
+        output.print_facts(cli.out, facts + [(f, _shown(v)) for f, v in options.items()])
 
 
 @command(groups)
@@ -177,6 +177,7 @@ def set_group(
       moorage groups set default strategy=drf weights.ann=2 session_types=batch,inference
       moorage groups set default preemption=on preemption.how=end max_bypasses=none
       moorage groups set hpc hpc.partition=gpu hpc.options.constraint=a100
+      moorage groups set default limits.max_batch_time_s=86400 limits.max_per_user.cuda.device=4
     """
     options_given = {"hol": hol, "num_retries_to_skip": retries, "agent_selection": selection}
     given = {field: value for field, value in options_given.items() if value is not None}
@@ -237,6 +238,15 @@ def _print_groups(cli: Cli, found: list[GroupView], *, single: bool = False) -> 
 def _shown(value: object) -> str:
     """An option in the form that ``groups set`` accepts."""
     if isinstance(value, dict):
+        value = {
+            path: inner
+            for name, nested in value.items()
+            for path, inner in (
+                ((f"{name}.{key}", amount) for key, amount in nested.items())
+                if isinstance(nested, dict) and nested
+                else ((name, nested),)
+            )
+        }
         return " ".join(f"{name}={inner}" for name, inner in value.items()) or "none"
     if isinstance(value, list):
         return (

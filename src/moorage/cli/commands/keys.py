@@ -72,6 +72,20 @@ MaxBody = Annotated[
         metavar="SIZE", help="Largest body of a request to a model, such as 20MiB; `none`: any."
     ),
 ]
+MaxTime = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Longest time limit of the sessions that it creates, such as 8h; `none`: any.",
+    ),
+]
+MaxPerSession = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SLOT=AMOUNT",
+        help="Most that a session that it creates may request; repeatable. `none`: anything.",
+    ),
+]
 
 
 @command(keys)
@@ -107,6 +121,8 @@ def create(
     tokens_per_minute: Tokens = None,
     concurrent: Concurrent = None,
     max_body: MaxBody = None,
+    max_time: MaxTime = None,
+    max_per_session: MaxPerSession = None,
     create_missing: Annotated[
         bool,
         typer.Option(
@@ -124,16 +140,20 @@ def create(
       moorage keys create ann --project vision --create-missing
       moorage keys create ci --user ann --project vision --expires 90d
       moorage keys create chat --scope models:use --model qwen --requests-per-minute 60
+      moorage keys create notebooks --max-time 8h --max-per-session cuda.device=1
       moorage keys create root2 --role admin
     """
     fields: dict[str, Any] = {"name": name, "user": user, "project": project, "role": role}
     given = {field: value for field, value in fields.items() if value is not None}
     given |= {"create_missing": True} if create_missing else {}
+
     rates = _rates(requests_per_minute, tokens_per_minute, concurrent, max_body)
     limits = (
         _limits(cli, expires, scopes=scope, models=model, groups=group, max_priority=max_priority)
         | rates
+        | _session_limits(max_time, max_per_session)
     )
+
     spec = KeySpec.model_validate(given | limits)
     _print_secret(cli, cli.run(lambda client: client.keys.create(spec)))
 
@@ -151,6 +171,8 @@ def set_limits(
     tokens_per_minute: Tokens = None,
     concurrent: Concurrent = None,
     max_body: MaxBody = None,
+    max_time: MaxTime = None,
+    max_per_session: MaxPerSession = None,
 ) -> None:
     """Change the restrictions and the expiry of a key; other settings stay.
 
@@ -163,7 +185,9 @@ def set_limits(
     limits = (
         _limits(cli, expires, scopes=scope, models=model, groups=group, max_priority=max_priority)
         | rates
+        | _session_limits(max_time, max_per_session)
     )
+
     view = cli.run(lambda client: client.keys.update(name, KeyLimits.model_validate(limits)))
     if cli.json:
         cli.print_json(view)
@@ -241,6 +265,20 @@ def _rates(
 
     if max_body is not None:
         given["max_body_bytes"] = parse.size_limit(max_body, "--max-body")
+    return given
+
+
+def _session_limits(max_time: str | None, max_per_session: list[str] | None) -> dict[str, object]:
+    given: dict[str, object] = {}
+    if max_time is not None:
+        given["max_time_s"] = parse.duration_limit(max_time, "--max-time")
+
+    if max_per_session:
+        given["max_per_session"] = (
+            None
+            if max_per_session == ["none"]
+            else parse.pairs(max_per_session, "--max-per-session", "cuda.device=1")
+        )
     return given
 
 

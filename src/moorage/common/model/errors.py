@@ -14,11 +14,14 @@ class MoorageError(Exception):
     code: ClassVar[str] = "error"
     http: ClassVar[int] = 500
     retry_after_s: int | None = None
+    # One entry per field of the request that caused the error.
+    errors: list[dict[str, Any]]
 
     def __init__(self, message: str | None = None, *, next_step: str = "", **fields: Any) -> None:
         self.message = message or (self.__doc__ or "").strip()
         self.next_step = next_step
         self.fields = fields
+        self.errors = [fields | {"message": self.message}] if "field" in fields else []
         super().__init__(self.message)
 
     def __str__(self) -> str:
@@ -79,6 +82,12 @@ class BudgetExhausted(Forbidden):
     """A budget is exhausted."""
 
     code = "budget-exhausted"
+
+
+class RunLimitExceeded(Forbidden):
+    """A limit of the resource group, the key or the template is exceeded."""
+
+    code = "limit-exceeded"
 
 
 class NotFound(MoorageError):

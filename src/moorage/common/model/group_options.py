@@ -8,11 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from moorage.common.model.checkpointing import MAX_GRACE_S
-from moorage.common.model.errors import MoorageError
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.idle import IdlePolicy
 from moorage.common.model.reuse import ReusePolicy
-from moorage.common.model.slots import parse_amount
+from moorage.common.model.run_limits import GroupLimits, SlotLimits
 from moorage.common.model.spec import DEFAULT_PRIORITY, Model, Name
 from moorage.common.model.spec_fields import most_bytes
 from moorage.common.model.status import SessionType
@@ -244,23 +243,15 @@ class GroupOptions(Model):
             "the default priority for members and any priority for project administrators."
         ),
     )
+    limits: GroupLimits | None = Field(
+        default=None,
+        description=(
+            "Time limits, largest requests, and numbers of sessions per user; null means none."
+        ),
+    )
 
 
 QuotaScope = Literal["user", "project", "group"]
-
-
-def _check_limits(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError("slots must be an object such as {'cuda.device': 4, 'mem': '256GiB'}")
-    for slot, amount in value.items():
-        try:
-            parse_amount(slot, amount)
-        except MoorageError as error:
-            raise ValueError(str(error)) from None
-    return value
-
-
-Limits = Annotated[dict[str, str | int | float], BeforeValidator(_check_limits)]
 
 
 class QuotaLimits(Model):
@@ -269,7 +260,7 @@ class QuotaLimits(Model):
 
     EXAMPLE: ClassVar = {"slots": {"cuda.device": 4}, "sessions": 10}
 
-    slots: Limits = Field(
+    slots: SlotLimits = Field(
         default={}, description="Limits by slot, such as {'cuda.device': 4, 'mem': '256GiB'}."
     )
     sessions: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from moorage.common.model.base import Model
+from moorage.common.model.base import Model, Seconds
+from moorage.common.model.run_limits import SlotLimits
 from moorage.common.model.spec_fields import Argument, NoNul
 
 Value = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")] | bool | int | float
@@ -132,6 +133,20 @@ class TemplateSpec(Model):
         default=None,
         description=(
             "Roles with their own commands, images, variables and resources; null means one kernel."
+        ),
+    )
+    max_time_s: Seconds | None = Field(
+        default=None,
+        description=(
+            "Longest time limit of sessions from the template, in seconds, whatever overrides "
+            "request; their default if none is specified."
+        ),
+    )
+    max_per_session: SlotLimits | None = Field(
+        default=None,
+        description=(
+            "Most that a session from the template may request, by slot, whatever overrides "
+            "request."
         ),
     )
 

@@ -8,8 +8,9 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.common.model.roles import KeyScope, Role
+from moorage.common.model.run_limits import SlotLimits
 from moorage.common.model.serving import BodySize, Rate
-from moorage.common.model.spec import Model, Name
+from moorage.common.model.spec import Model, Name, Seconds
 from moorage.common.model.timestamps import Timestamp
 
 Names = Annotated[list[Name], Field(max_length=1000)]
@@ -45,6 +46,17 @@ class KeyLimits(Model):
             "Largest body of a request to a model, in bytes. The smallest limit applies: this one, "
             "the endpoint's `routing.max_body_bytes`, and the setting `proxy.max_body_bytes`."
         ),
+    )
+    max_time_s: Seconds | None = Field(
+        default=None,
+        description=(
+            "Longest time limit of batch and interactive sessions that the key creates, in "
+            "seconds; their default if none is specified."
+        ),
+    )
+    max_per_session: SlotLimits | None = Field(
+        default=None,
+        description="Most that one session that the key creates may request, by slot.",
     )
     expires_at: Timestamp | None = Field(
         default=None, description="By default, it is valid until it is revoked."
@@ -106,6 +118,8 @@ class KeyView(BaseModel):
     tokens_per_minute: int | None = None
     concurrent_requests: int | None = None
     max_body_bytes: int | None = None
+    max_time_s: float | None = None
+    max_per_session: dict[str, str | int | float] | None = None
     version: int = Field(default=0, description="Differs after each change; the ETag.")
     created_at: datetime
     created_by: str = ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from moorage.common.model.roles import Role
@@ -48,7 +49,8 @@ class ApiKey:
     key. ``scopes``, ``models`` and ``resource_groups`` are None without a restriction.
     ``resource_groups`` and ``max_priority`` are the stricter of those of the key and its project;
     ``kept_priority``: priority that it may request above its role's ceiling, because it predates
-    ceilings. ``restricted``: the key itself has a restriction, so it cannot manage keys.
+    ceilings. ``max_time_s`` and ``max_per_session`` limit the sessions that it creates.
+    ``restricted``: the key itself has a restriction, so it cannot manage keys.
     ``console``: set for a console session, whose ``name`` is its user's.
     """
 
@@ -61,6 +63,8 @@ class ApiKey:
     resource_groups: frozenset[str] | None = None
     max_priority: int | None = None
     kept_priority: int = 0
+    max_time_s: float | None = None
+    max_per_session: Mapping[str, str | int | float] = field(default_factory=dict)
     restricted: bool = False
     console: ConsoleSession | None = None
 

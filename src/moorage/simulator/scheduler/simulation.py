@@ -428,7 +428,7 @@ class _State:
                 kernels = [
                     k
                     for k in running
-                    if quota.name == (k.user if quota.scope == "user" else k.project)
+                    if quota.name == (k.project if quota.scope == "project" else k.user)
                 ]
 
             used = in_shares(quota.used_elsewhere)

@@ -11,11 +11,13 @@ from moorage.common.model.errors import Forbidden
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
+from moorage.manager.api.http import group_limits
 from moorage.manager.api.http.request_tracing import SESSION
 from moorage.manager.api.http.route import Access, Call, Route
 from moorage.manager.identity import limits, session_access
 from moorage.manager.identity.scope import Scope
 from moorage.manager.workloads import site_jobs
+from moorage.manager.workloads.run_limits import RunLimits
 
 AnyCall = Call[Any, Any]
 
@@ -56,14 +58,21 @@ def check_access(route: Route, scope: Scope) -> None:
 
 
 async def check_limits(
-    call: AnyCall, spec: Workload, *, new_work: bool = True, recorded_priority: int = 0
+    call: AnyCall,
+    spec: Workload,
+    *,
+    new_work: bool = True,
+    recorded_priority: int = 0,
+    template: RunLimits | None = None,
 ) -> None:
     """Raise ``Forbidden`` or ``NotFound`` if the caller's key, project or role or the resource
     group does not allow a workload, and ``BudgetExhausted`` if the work is new and a budget is
     exhausted.
 
     ``recorded_priority``: the priority of the existing workload or its template, which the caller
-    may keep even if it exceeds the ceiling of the caller's role."""
+    may keep even if it exceeds the ceiling of the caller's role. ``template``: the limits of its
+    template. Raises ``RunLimitExceeded`` for new work beyond a limit of the group, the key or the
+    template."""
     if new_work:
         await call.deps.store.budgets.check(call.scope, spec)
 
@@ -94,6 +103,8 @@ async def check_limits(
 
     if error is not None:
         raise error
+    if new_work:
+        await group_limits.check(call, spec, template)
 
 
 def may_name(scope: Scope, group: str) -> bool:

@@ -67,6 +67,14 @@ TYPES: Mapping[str, ProblemType] = {
         "The request does not state the length of its body.",
         "Send the header Content-Length.",
     ),
+    "limit-exceeded": ProblemType(
+        403,
+        (
+            "The session exceeds a limit of the resource group, the key or the template; `errors` "
+            "has the field, the limit and the groups that would accept it."
+        ),
+        "Request less, or use one of these groups.",
+    ),
     "malformed-body": ProblemType(
         400, "The body is not JSON.", "Correct it at the named position."
     ),

@@ -93,10 +93,8 @@ def problem_of(error: MoorageError, status: int) -> Problem:
 
 
 def _errors_of(error: MoorageError) -> list[dict[str, Any]]:
-    if isinstance(error, InvalidFields):
-        return error.errors
     if not isinstance(error, InvalidInput) or not error.field:
-        return []
+        return error.errors
     return [{"field": error.field, "in": error.where, "found": None, "message": error.message}]
 
 

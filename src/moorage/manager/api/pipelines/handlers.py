@@ -34,7 +34,7 @@ from moorage.common.model.status import SessionType
 from moorage.common.model.templates import split_version
 from moorage.common.views.pipelines import PipelineView, PlannedPipeline, StepView
 from moorage.common.views.resources import Page
-from moorage.manager.api.http import authorization
+from moorage.manager.api.http import authorization, group_limits
 from moorage.manager.api.http.listing import PageQuery, SearchText, order, paging
 from moorage.manager.api.http.route import Call, NoQuery, route
 from moorage.manager.api.identity.secrets import check_secrets
@@ -44,11 +44,13 @@ from moorage.manager.workloads import (
     pipeline_picture,
     pipelines,
     plain_secrets,
+    run_limits,
     step_outputs,
     step_reuse,
     templates,
 )
 from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow, StoredPipeline
+from moorage.manager.workloads.run_limits import RunLimits
 from moorage.manager.workloads.site_jobs import as_job
 from moorage.manager.workloads.step_outputs import StepFiles
 
@@ -57,17 +59,22 @@ _PIPELINE = "/v1/pipelines/{ref:.+}"
 _RETRY_DECISIONS = 5
 _DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
 # Fields that do not affect whether a caller may run a step, or where it fits.
-_OF_JOB = "runtime", "image", "job", "walltime_s", "queue_timeout_s"  # fields that `as_job` sets
+# Fields that `as_job` and `with_time_limit` set.
+_OF_JOB = (
+    *("runtime", "image", "job", "walltime_s", "queue_timeout_s"),
+    *("timeout_s", "max_lifetime_s"),
+)
 _PROGRAM = {"command", "args", "env", "user_labels"}
 
 
 class Resolved(NamedTuple):
-    """A resolved step. ``template`` is NAME@VERSION if the step uses a template, and ``isolated``
-    whether that template is isolated."""
+    """A resolved step. ``template`` is NAME@VERSION if the step uses a template, ``isolated``
+    whether that template is isolated, and ``limits`` its limits."""
 
     spec: SessionSpec
     template: str | None = None
     isolated: bool = False
+    limits: RunLimits | None = None
 
 
 class PipelineQuery(PageQuery):
@@ -325,10 +332,14 @@ async def _resolved(
             continue
 
         masked = [name for name, value in spec.env.items() if value == MASK]
-        shape = spec.model_dump_json(exclude=_PROGRAM) + repr((masked, recorded[step.name]))
+        shape = spec.model_dump_json(exclude=_PROGRAM) + repr(
+            (masked, recorded[step.name], specs[step.name].limits)
+        )
         if shape not in checked:
             with _named(step):
-                checked[shape] = await _checked(call, spec, recorded[step.name])
+                checked[shape] = await _checked(
+                    call, spec, recorded[step.name], specs[step.name].limits
+                )
 
         job = {name: getattr(checked[shape], name) for name in _OF_JOB}
         if spec.type is SessionType.BATCH and spec.reuse is None:
@@ -366,14 +377,20 @@ async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
     recorded = templates.recorded_priority(found.template, defaults, step.overrides)
     spec = spec.model_copy(update={"resource_group": group.name})
 
-    return Resolved(spec, found.ref, found.isolated), recorded
+    limits = run_limits.of_template(found.ref, found.template)
+    return Resolved(spec, found.ref, found.isolated, limits), recorded
 
 
-async def _checked(call: Call[Any, Any], spec: SessionSpec, recorded_priority: int) -> SessionSpec:
-    """``spec`` as stored."""
+async def _checked(
+    call: Call[Any, Any], spec: SessionSpec, recorded_priority: int, limits: RunLimits | None
+) -> SessionSpec:
+    """``spec`` as stored. ``limits``: those of its template."""
     await check_secrets(call, spec)
-    await authorization.check_limits(call, spec, recorded_priority=recorded_priority)
+    await authorization.check_limits(
+        call, spec, recorded_priority=recorded_priority, template=limits
+    )
     await check_choice(call, spec)
+    spec = await group_limits.with_time_limit(call, spec, limits)
     spec = as_job(spec, await call.deps.store.groups.site(spec.resource_group))
     if why := await call.deps.explanations.infeasible(spec):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
@@ -389,7 +406,7 @@ def _named(step: Step) -> Iterator[None]:
         raise
     except MoorageError as error:
         raise type(error)(
-            f"step {step.name!r}: {error.message}", next_step=error.next_step
+            f"step {step.name!r}: {error.message}", next_step=error.next_step, **error.fields
         ) from None
 
 

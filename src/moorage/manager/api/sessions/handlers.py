@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -22,7 +23,7 @@ from moorage.common.views.resources import (
     SessionView,
     StoppedSessions,
 )
-from moorage.manager.api.http import authorization
+from moorage.manager.api.http import authorization, group_limits
 from moorage.manager.api.http.listing import (
     PageQuery,
     SearchText,
@@ -38,6 +39,7 @@ from moorage.manager.api.identity.secrets import check_secrets
 from moorage.manager.api.sessions.idle import check_choice
 from moorage.manager.store.database.search import SEARCHED_ROWS
 from moorage.manager.workloads import plain_secrets
+from moorage.manager.workloads.run_limits import RunLimits
 from moorage.manager.workloads.site_jobs import as_job
 
 
@@ -161,20 +163,38 @@ async def plan_session(call: Call[SessionSpec, PlanQuery]) -> PlanView:
     return await plan(call)
 
 
-async def plan(call: Call[SessionSpec, PlanQuery], recorded_priority: int = 0) -> PlanView:
+@dataclass(frozen=True, slots=True)
+class OfTemplate:
+    """What a session takes from its template. ``ref``: NAME@VERSION. ``priority``: the priority in
+    it, for callers that may not request it themselves."""
+
+    ref: str | None = None
+    priority: int = 0
+    limits: RunLimits | None = None
+
+
+_NO_TEMPLATE = OfTemplate()
+
+
+async def plan(call: Call[SessionSpec, PlanQuery], template: OfTemplate = _NO_TEMPLATE) -> PlanView:
     """Plan a session, with the checks of ``create``."""
-    spec, _ = await _checked(call, recorded_priority)
+    spec, _ = await _checked(call, template)
     return await call.deps.explanations.plan_session(call.scope, spec)
 
 
 async def create(
-    call: Call[SessionSpec, CreateQuery], template: str | None = None, recorded_priority: int = 0
+    call: Call[SessionSpec, CreateQuery], template: OfTemplate = _NO_TEMPLATE
 ) -> SessionView:
-    """Create a session. ``template`` is NAME@VERSION of the body's template, and
-    ``recorded_priority`` the priority in that template."""
+    spec, forced = await _checked(call, template)
+    async with group_limits.naming_groups(call, call.body, template.limits):
+        return await _create(call, spec, forced, template.ref)
+
+
+async def _create(
+    call: Call[SessionSpec, CreateQuery], spec: SessionSpec, forced: bool, template: str | None
+) -> SessionView:
     idempotency_key = call.idempotency_key
     store = call.deps.store
-    spec, forced = await _checked(call, recorded_priority)
     if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if idempotency_key is None:
@@ -191,16 +211,17 @@ async def create(
     return await _with_warnings(call, spec, view)
 
 
-async def _checked(
-    call: Call[SessionSpec, Any], recorded_priority: int
-) -> tuple[SessionSpec, bool]:
+async def _checked(call: Call[SessionSpec, Any], template: OfTemplate) -> tuple[SessionSpec, bool]:
     """The specification as it would be stored, and whether the caller forces it to run. Raises if
     the caller may not create it."""
     store = call.deps.store
     await check_secrets(call, call.body)
-    await authorization.check_limits(call, call.body, recorded_priority=recorded_priority)
+    await authorization.check_limits(
+        call, call.body, recorded_priority=template.priority, template=template.limits
+    )
     await check_choice(call, call.body)
-    spec = as_job(call.body, await store.groups.site(call.body.resource_group))
+    spec = await group_limits.with_time_limit(call, call.body, template.limits)
+    spec = as_job(spec, await store.groups.site(call.body.resource_group))
     if spec.type is SessionType.BATCH and spec.reuse is None:
         reuse = await store.groups.reuse(spec.resource_group, call.scope.owner.project)
         spec = spec.model_copy(update={"reuse": None if reuse == "never" else reuse})

@@ -20,7 +20,7 @@ from moorage.manager.api.http.route import Call, route
 from moorage.manager.api.identity.secrets import check_no_mask
 from moorage.manager.api.sessions import handlers as sessions
 from moorage.manager.identity import limits
-from moorage.manager.workloads import plain_secrets, templates
+from moorage.manager.workloads import plain_secrets, run_limits, templates
 
 _TEMPLATE = "/v1/templates/{name:.+}"
 
@@ -228,11 +228,11 @@ async def delete_template(call: Call[None, OwnerQuery]) -> TemplateView:
     access="member",
 )
 async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> SessionView:
-    made, ref, recorded = await _filled_in(call)
-    view = await sessions.create(made, ref, recorded)
+    made, template = await _filled_in(call)
+    view = await sessions.create(made, template)
     if made.scope is not call.scope and view.isolated:
         warning = (
-            f"the session runs isolated, since template {ref!r}, or one of its bases, was "
+            f"the session runs isolated, since template {template.ref!r}, or one of its bases, was "
             "not written by an administrator; set the template again to run it as your own"
         )
         view = view.model_copy(update={"warnings": [*view.warnings, warning]})
@@ -250,13 +250,15 @@ async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> Sessi
     access="member",
 )
 async def plan_template(call: Call[TemplateRun, sessions.PlanQuery]) -> PlanView:
-    made, _, recorded = await _filled_in(call)
-    return await sessions.plan(made, recorded)
+    made, template = await _filled_in(call)
+    return await sessions.plan(made, template)
 
 
-async def _filled_in(call: Call[TemplateRun, Any]) -> tuple[Call[SessionSpec, Any], str, int]:
-    """The call with the session that the template describes, the template as NAME@VERSION, and the
-    priority in it."""
+async def _filled_in(
+    call: Call[TemplateRun, Any],
+) -> tuple[Call[SessionSpec, Any], sessions.OfTemplate]:
+    """The call with the session that the template describes, and what it takes from the
+    template."""
     run = call.body
     found = await call.deps.store.templates.get(call.scope, call.path("name"), run.version)
     fields = templates.session_fields(found.template, run.parameters)
@@ -271,7 +273,8 @@ async def _filled_in(call: Call[TemplateRun, Any]) -> tuple[Call[SessionSpec, An
     # A session that an administrator starts from somebody else's template has no more rights than
     # that person's own programs.
     made = replace(call, body=spec, scope=call.scope.isolating(found.isolated))  # type: ignore[arg-type]
-    return made, found.ref, recorded  # type: ignore[return-value]
+    limits_of_it = run_limits.of_template(found.ref, found.template)
+    return made, sessions.OfTemplate(found.ref, recorded, limits_of_it)  # type: ignore[return-value]
 
 
 def _check_owner(role: Role, query: OwnerQuery) -> None:

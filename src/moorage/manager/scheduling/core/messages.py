@@ -85,6 +85,10 @@ def unmet_message(unmet: UnmetCondition) -> str:
     names = ", ".join(unmet.names)
     kind = unmet.kind
     if kind is UnmetKind.QUOTA:
+        whose = f"{unmet.scope} {unmet.name}"
+        if unmet.scope == "group-user":
+            whose = f"user {unmet.name} in this resource group"
+
         used, asked, limit, over = (
             format_amount(unmet.slot, amount)
             for amount in (
@@ -96,13 +100,13 @@ def unmet_message(unmet: UnmetCondition) -> str:
         )
         if unmet.slot == SYSTEM_SESSIONS:
             what = f"{unmet.used} system sessions of {unmet.limit}"
-            return f"{unmet.scope} {unmet.name}: {what}{_never(unmet)}"
+            return f"{whose}: {what}{_never(unmet)}"
         if not unmet.slot:
             what = f"{unmet.used} concurrent sessions of {unmet.limit}"
-            return f"{unmet.scope} {unmet.name}: {what}{_never(unmet)}"
+            return f"{whose}: {what}{_never(unmet)}"
 
         return (
-            f"{unmet.scope} {unmet.name}: {unmet.slot}: used {used} + requested {asked} > limit "
+            f"{whose}: {unmet.slot}: used {used} + requested {asked} > limit "
             f"{limit} "
             f"(over by {over}){_never(unmet)}"
         )

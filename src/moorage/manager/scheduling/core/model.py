@@ -315,11 +315,15 @@ class Pending:
         return (KernelRequest(self.kernel_id, self.slots), *self.sub_kernels)
 
 
+QuotaScope = Literal["user", "project", "group", "group-user"]
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The limits of a user, a project or the resource group, and how much of them is used."""
+    """The limits of a user, a project or the resource group, and how much of them is used.
+    ``group-user``: the limits of the resource group on one user."""
 
-    scope: Literal["user", "project", "group"]
+    scope: QuotaScope
     name: str
     # Per slot, in request units; <family>.device and <family>.shares are added up. 0 means none may
     # be used; an absent slot is unlimited.

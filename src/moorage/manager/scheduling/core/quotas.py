@@ -129,7 +129,8 @@ Charges = tuple[tuple[QuotaBalance, list[int], Cost], ...]
 
 
 class Quotas:
-    """Quotas of one resource group, its users and its projects. A placement is charged
+    """Quotas of one resource group, its users and its projects, and its limits per user. A
+    placement is charged
     immediately."""
 
     def __init__(self, group: str, quotas: Iterable[Quota]) -> None:
@@ -195,6 +196,7 @@ class Quotas:
             if balances is None:
                 names = (
                     ("user", owned_shape.user),
+                    ("group-user", owned_shape.user),
                     ("project", owned_shape.project),
                     ("group", self._group),
                 )

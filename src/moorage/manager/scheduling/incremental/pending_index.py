@@ -171,7 +171,9 @@ class PendingIndex:
 
 
 def _quota_names(owner: OwnerQueue) -> tuple[tuple[str, str], ...]:
-    return ("user", owner.owned_shape.user), ("project", owner.owned_shape.project), ("group", "")
+    user = owner.owned_shape.user
+    project = owner.owned_shape.project
+    return ("user", user), ("group-user", user), ("project", project), ("group", "")
 
 
 class ShapeCursor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.manager.scheduling.core.model import (
@@ -17,6 +16,7 @@ from moorage.manager.scheduling.core.model import (
     Pending,
     PendingChanges,
     Quota,
+    QuotaScope,
     Snapshot,
 )
 from moorage.manager.scheduling.core.policy import Policy
@@ -35,9 +35,7 @@ class _CachedPlanner:
     planner: IncrementalPlanner
     agents: dict[AgentId, AgentState] = field(default_factory=dict)
     pending: dict[SessionId, Pending] = field(default_factory=dict)
-    quotas: dict[tuple[Literal["user", "project", "group"], str], Quota] = field(
-        default_factory=dict
-    )
+    quotas: dict[tuple[QuotaScope, str], Quota] = field(default_factory=dict)
     now: int = 0
     number: int | None = None
     agents_number: int | None = None

@@ -15,6 +15,7 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.newer_values import NEEDS
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.reuse import ReusePolicy
+from moorage.common.model.run_limits import GroupLimits
 from moorage.common.model.runtimes import offered_runtimes
 from moorage.common.model.status import SessionType
 from moorage.common.views import resources
@@ -41,6 +42,15 @@ SITES_CACHED_S = 5.0
 _NEW_OPTIONS = (
     *("images", "mounts", "hpc", "description", "projects", "users", "reuse", "idle"),
     "max_priority",
+)
+
+_NO_LIMITS = GroupLimits()
+# In the order of the parameters of group_put.sql.
+_LIMITS = (
+    *("max_batch_time_s", "default_batch_time_s"),
+    *("max_interactive_time_s", "default_interactive_time_s"),
+    *("max_per_session", "max_per_user"),
+    *("max_running_per_user", "max_pending_per_user"),
 )
 
 _LISTING = Listing(
@@ -70,6 +80,7 @@ class GroupStore:
         self._reuse: dict[str, ReusePolicy] = {}
         self._project_reuse: dict[str, ReusePolicy] = {}
         self._ceilings: dict[str, PriorityCeilings] = {}
+        self._limits: dict[str, GroupLimits] = {}
         self._sites_until = 0.0
         notifier.on_groups(self._forget_sites)
 
@@ -96,6 +107,16 @@ class GroupStore:
         await self._refresh()
         return self._ceilings.get(name, PriorityCeilings())
 
+    async def limits(self, name: str) -> GroupLimits:
+        """Limits of a group, which may be named by an alias. Cached."""
+        await self._refresh()
+        return self._limits.get(name, _NO_LIMITS)
+
+    async def pending_of(self, user: str) -> dict[str, int]:
+        """How many pending sessions a user has in each resource group."""
+        rows = await self._db.fetch(SQL["group_pending_of"], user)
+        return {row["resource_group"]: row["n"] for row in rows}
+
     async def highest_ceilings(self) -> PriorityCeilings:
         """The highest ceilings by role: those of the group that allows the most. Cached."""
         await self._refresh()
@@ -115,6 +136,10 @@ class GroupStore:
             limited = [row for row in rows if row["max_priority"]]
             self._ceilings = dict(
                 self._unreadable.each("resource group", limited, _ceilings, key="name")
+            )
+            limited = [row for row in rows if row["limits"]]
+            self._limits = dict(
+                self._unreadable.each("resource group", limited, _limits, key="name")
             )
             rows = [row for row in rows if row["reuse"] in get_args(ReusePolicy)]
             self._project_reuse = {row["name"]: row["reuse"] for row in rows if row["project"]}
@@ -196,10 +221,14 @@ class GroupStore:
             later = ("among", "max_grace_s")
             new["preemption"] = {f for f in later if getattr(preemption, f) == getattr(defaults, f)}
 
+        # Columns of their own table, which managers of the previous release leave as they are.
+        new["limits"] = True
+        limits = options.limits or _NO_LIMITS
+        columns = [getattr(limits, column) for column in _LIMITS]
+
         stored = options.model_dump(mode="json", exclude=new)
-        if not await self._write_connection.fetch(
-            SQL["group_put"], name, stored, sent(if_match), actor, create
-        ):
+        args = (name, stored, sent(if_match), actor, create, limits != _NO_LIMITS, *columns)
+        if not await self._write_connection.fetch(SQL["group_put"], *args):
             raise await self._refused(name, if_match, create)
 
         self._notifier.notify_group(name)
@@ -364,6 +393,10 @@ def _site(row: Row) -> tuple[str, HpcOptions]:
 
 def _ceilings(row: Row) -> tuple[str, PriorityCeilings]:
     return row["name"], PriorityCeilings.model_validate(row["max_priority"])
+
+
+def _limits(row: Row) -> tuple[str, GroupLimits]:
+    return row["name"], GroupLimits.model_validate(row["limits"])
 
 
 def _view(row: Any) -> resources.GroupView:

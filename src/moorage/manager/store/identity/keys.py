@@ -42,7 +42,13 @@ from moorage.manager.store.schema.base import TIME
 
 KEY_PREFIX = "mg-"
 RATES = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
-_RESTRICTIONS = ("scopes", "models", "resource_groups", "max_priority", *RATES, "max_body_bytes")
+_RESTRICTIONS = (
+    *("scopes", "models", "resource_groups", "max_priority"),
+    *RATES,
+    *("max_body_bytes", "max_time_s", "max_per_session"),
+)
+# A key with one of these cannot create other keys, which would be without it.
+_RIGHTS = (*_RESTRICTIONS[:4], "max_time_s", "max_per_session")
 _ASK = "check the key, or ask an administrator for a new one"
 
 _LISTING = Listing(
@@ -292,7 +298,9 @@ def key_of_row(
         resource_groups=frozenset(set.intersection(*groups)) if groups else None,
         max_priority=min(priorities, default=None),
         kept_priority=row["kept_priority"] or 0,
-        restricted=any(row[name] is not None for name in _RESTRICTIONS[:4]),
+        max_time_s=row["max_time_s"],
+        max_per_session=row["max_per_session"] or {},
+        restricted=any(row[name] is not None for name in _RIGHTS),
         console=console,
     )
 

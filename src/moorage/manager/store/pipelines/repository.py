@@ -448,6 +448,11 @@ def _refused(steps: Sequence[NewStep], row: Any) -> MoorageError:
             next_step="wait until some have started, or ask an administrator for a larger quota",
         )
 
+    if row["problem"] == "limit":
+        return session_errors.too_many_pending(
+            row["name"], row["scope"], row["allowed"], more=len(steps)
+        )
+
     if row["problem"] == "group":
         return NotFound(
             f"step {step.step!r}: resource_group {group!r} does not exist, is retired, or you may "

@@ -7,7 +7,7 @@ from the month's jobs; the sums of jobs that ended some time ago are kept (``Job
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -34,6 +34,7 @@ from moorage.manager.store.database.versions import Versions, check_version, sen
 from moorage.manager.store.scheduling.held_slots import SESSIONS, HeldSums
 from moorage.manager.store.scheduling.node_hours import COLUMNS, JobSums, MonthSums
 from moorage.manager.store.schema.base import TIME
+from moorage.manager.workloads.run_limits import base_units
 
 _LISTING = Listing(
     SQL["quota_list"],
@@ -125,15 +126,18 @@ class QuotaStore:
         *,
         of_site: bool = False,
         now: datetime | None = None,
+        users: Callable[[], Collection[str]] = tuple,
     ) -> tuple[tuple[Quota, ...], Mapping[str, Mapping[str, int]] | None]:
         """For the planner: the quotas that apply in ``group`` and, for DRF, each owner's usage
         there. ``held``: returns the known sums; with None, all sessions are summed up. ``of_site``:
         whether the group is of kind hpc, because node-hours are limited only there. ``now``:
-        determines the month."""
+        determines the month. ``users``: returns those to whom the group's limits per user
+        apply."""
         rows = await self._rows(Scope.system(), None, None)
         quotas = [row for row in rows if _applies(row, group, of_site)]
         uses_drf = policy.strategy == "drf"
-        if not quotas and not uses_drf:
+        limits = await self._db.fetch(SQL["group_user_limits"], group)
+        if not quotas and not uses_drf and not limits:
             return (), None
 
         sums = await (held or self._sum_all)()
@@ -141,8 +145,12 @@ class QuotaStore:
         jobs = await self._jobs.of_month(now) if limits_jobs else None
         share_by = "project" if policy.share_by == "project" else "user"
 
+        planned = [self._planned(row, sums, jobs, group) for row in quotas]
+        for row in limits:
+            planned += [self._per_user(row, sums, user) for user in sorted(users())]
+
         return (
-            tuple(self._planned(row, sums, jobs, group) for row in quotas),
+            tuple(planned),
             sums.by_owner(share_by, group) if uses_drf else None,
         )
 
@@ -164,6 +172,20 @@ class QuotaStore:
         read = partial(_quota, sums=sums, jobs=jobs, group=group)
         found = self._unreadable.each("quota", [row], read, key="name")
         return found[0] if found else Quota(row["scope"], row["name"], sessions=0)
+
+    def _per_user(self, row: Row, sums: HeldSums, user: str) -> Quota:
+        """The limits of a group on one user, for the planner; as for ``_planned``, nothing is
+        allowed if they cannot be read."""
+
+        def read(row: Row) -> Quota:
+            used = sums.of("user", user, row["name"])
+            running = used.get(SESSIONS, 0)
+            limits = base_units(row["max_per_user"])
+            sessions = row["max_running_per_user"]
+            return Quota("group-user", user, limits, used, sessions=sessions, running=running)
+
+        found = self._unreadable.each("resource group", [row], read, key="name")
+        return found[0] if found else Quota("group-user", user, sessions=0)
 
     async def _sum_all(self) -> HeldSums:
         sums = HeldSums()

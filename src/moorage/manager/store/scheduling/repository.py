@@ -66,6 +66,7 @@ class SchedulingStore:
         self._pending = PendingCache(db, clock, unreadable, notifier)
         self._uncached_pending = PendingCache(db, clock, unreadable)
         self._held = HeldSlots(db, notifier, clock)
+        self._users: dict[str, set[str]] = {}
         self._holds = HoldWriter(self._connection, clock, sessions, self._pending)
         self._placements: BatchWriter[_Placement, bool] = BatchWriter(
             "place", self._write_places, clock
@@ -105,6 +106,7 @@ class SchedulingStore:
                 self._held.sums,
                 of_site=await self._groups.site(group) is not None,
                 now=now,
+                users=lambda: self._users_of(group, pending),
             )
 
         return Snapshot(
@@ -117,6 +119,13 @@ class SchedulingStore:
             changes=changes,
             agent_changes=agent_changes,
         )
+
+    def _users_of(self, group: str, pending: Sequence[Pending]) -> set[str]:
+        """The users to whom the limits of the group apply. Nobody is removed, because a planner
+        must plan from scratch if a quota is removed."""
+        users = self._users.setdefault(group, set())
+        users.update([item.user for item in pending])
+        return users
 
     async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
         """A snapshot with running kernels, for a query, with ``candidates`` as if they were
@@ -135,7 +144,10 @@ class SchedulingStore:
             await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
         )
         of_site = await self._groups.site(group) is not None
-        quotas, usage = await self._quotas.shares(group, policy, of_site=of_site)
+        everyone = (*pending, *candidates)
+        quotas, usage = await self._quotas.shares(
+            group, policy, of_site=of_site, users=lambda: {item.user for item in everyone}
+        )
         return Snapshot(
             group,
             agents,

@@ -85,7 +85,25 @@ def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> 
             ),
         )
 
+    if row["limit_group"] is not None:
+        return too_many_pending(row["limit_group"], row["limit_user"], row["limit_pending"])
+
     return None
+
+
+def too_many_pending(group: str, user: str, limit: int, *, more: int = 1) -> QuotaExceeded:
+    """The error for a user with too many pending sessions in a resource group. ``more``: how many
+    the request adds."""
+    added = "" if more == 1 else f"; the pipeline adds {more}"
+    return QuotaExceeded(
+        f"user {user!r} may have {limit} pending sessions in resource_group {group!r} "
+        f"(`max_pending_per_user`){added}",
+        next_step="wait until some have started, or stop some",
+        **{"in": "body"},
+        field="resource_group",
+        found=group,
+        allowed=limit,
+    )
 
 
 def invalid_dependency(

@@ -2,7 +2,8 @@
 -- was opened, if any. `use_unrecorded`: last_seen_at is more than half a minute old.
 SELECT c.id, k.name AS key_name, coalesce(k.granted_role, k.role) AS role, c.user_name AS owner,
        c.project, k.scopes, k.models, k.resource_groups, k.max_priority, k.kept_priority,
-       u.platform_role, m.role AS member_role, p.max_priority AS project_priority,
+       k.max_time_s, k.max_per_session, u.platform_role, m.role AS member_role,
+       p.max_priority AS project_priority,
        p.resource_groups AS project_groups, c.expires_at, c.idle_s, c.by_oidc,
        c.last_seen_at < now() - interval '30 seconds' AS use_unrecorded
 FROM console_sessions c

@@ -2,8 +2,8 @@
 -- ($2) and this user ($3).
 SELECT id, name, prefix, coalesce(granted_role, role) AS role, owner AS "user", project, scopes,
        models, resource_groups, max_priority, requests_per_minute, tokens_per_minute,
-       concurrent_requests, max_body_bytes, created_at, created_by, expires_at, last_used_at,
-       previous_until, version
+       concurrent_requests, max_body_bytes, max_time_s, max_per_session, created_at,
+       created_by, expires_at, last_used_at, previous_until, version
 FROM api_keys
 WHERE revoked_at IS NULL AND ($1::text IS NULL OR name = $1)
   AND ($2::text[] IS NULL OR project = ANY ($2))

@@ -15,5 +15,5 @@ WHERE k.name = $1 AND k.revoked_at IS NULL
        OR EXISTS (SELECT FROM admins a WHERE a.id <> k.id AND a.expires_at IS NULL))
 RETURNING id, name, prefix, coalesce(granted_role, role) AS role, owner AS "user", project, scopes,
           models, resource_groups, max_priority, requests_per_minute, tokens_per_minute,
-          concurrent_requests, max_body_bytes, created_at, created_by, expires_at, last_used_at,
-          previous_until, version
+          concurrent_requests, max_body_bytes, max_time_s, max_per_session, created_at,
+          created_by, expires_at, last_used_at, previous_until, version

@@ -7,10 +7,11 @@
 -- The first session holds the idempotency key of the pipeline. The statement fails if the key was
 -- already used.
 --
--- `problem`: why nothing was created: `group` or `type` of input `n`, a quota, or `stale`: a
--- session that a retry keeps ($42) is no longer pending. Pending dependents of sessions that run
--- again ($33 earlier session, $34 its new run) wait for the new run, and pending array elements
--- wait for the element that now precedes them ($47 session, $48 the preceding one), or for none.
+-- `problem`: why nothing was created: `group` or `type` of input `n`, a quota, a limit of a
+-- resource group (on user `scope`), or `stale`: a session that a retry keeps ($42) is no longer
+-- pending. Pending dependents of sessions that run again ($33 earlier session, $34 its new run)
+-- wait for the new run, and pending array elements wait for the element that now precedes them ($47
+-- session, $48 the preceding one), or for none.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[],
@@ -47,6 +48,16 @@ WITH input AS (
     FROM lock_pending_quotas((SELECT array_agg(scope) FROM counted),
                              (SELECT array_agg(name) FROM counted)) w
     JOIN counted c USING (scope, name) WHERE w.there + c.more > w.pending
+), limited AS ( -- only if the quotas suffice, so that these are locked first
+    SELECT i.resource_group, i.owner, count(*) AS more FROM input i
+    WHERE NOT EXISTS (SELECT FROM over_quota) AND i.type <> 'system' GROUP BY 1, 2
+), over_limit AS (
+    SELECT 1::bigint AS n, 'limit' AS problem, w.owner AS scope, w.name,
+           w.pending::bigint AS allowed, min(w.there)::bigint AS there
+    FROM lock_pending_limits((SELECT array_agg(resource_group) FROM limited),
+                             (SELECT array_agg(owner) FROM limited)) w
+    JOIN limited c ON c.resource_group = w.given AND c.owner = w.owner
+    GROUP BY w.owner, w.name, w.pending HAVING min(w.there) + sum(c.more) > w.pending
 ), kept AS MATERIALIZED ( -- locked, so that none is skipped or begins before this is written
     SELECT s.id FROM sessions s
     WHERE s.id = ANY ($42::uuid[]) AND s.status = 'PENDING' ORDER BY s.id FOR UPDATE
@@ -55,7 +66,8 @@ WITH input AS (
            NULL::bigint AS allowed, NULL::bigint AS there
     WHERE (SELECT count(*) FROM kept) < cardinality($42::uuid[])
 ), refused AS (
-    SELECT * FROM problem UNION ALL SELECT * FROM over_quota UNION ALL SELECT * FROM stale
+    SELECT * FROM problem UNION ALL SELECT * FROM over_quota UNION ALL SELECT * FROM over_limit
+    UNION ALL SELECT * FROM stale
 ), pipeline AS (
     INSERT INTO pipelines (id, name, project, owner, spec, created_by)
     SELECT $30::uuid, $31::text, i.project, i.owner, $32::text::jsonb, i.created_by FROM input i

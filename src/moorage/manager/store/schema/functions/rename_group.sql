@@ -25,6 +25,8 @@ BEGIN
     UPDATE resource_groups SET renamed_to = to_name, version = version + 1
     WHERE (name = from_name OR renamed_to = from_name) AND name <> to_name;
 
+    DELETE FROM group_limits WHERE resource_group = to_name;
+    UPDATE group_limits SET resource_group = to_name WHERE resource_group = from_name;
     DELETE FROM quotas WHERE scope = 'group' AND name = to_name;
     UPDATE quotas SET name = to_name WHERE scope = 'group' AND name = from_name;
     UPDATE projects SET resource_groups = array_replace(resource_groups, from_name, to_name)

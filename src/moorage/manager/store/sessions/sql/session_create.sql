@@ -4,9 +4,9 @@
 -- (`repeated`). If two requests use a key at the same time, the primary key of idempotency_keys
 -- rejects one statement, and its caller then finds the other's session.
 --
--- This is the short form. It creates nothing at all if there are quotas on pending sessions
--- (`has_pending_quotas`). Those, dependencies and clusters are left to session_create_checked.sql,
--- which takes Postgres several times as long to plan.
+-- This is the short form. It creates nothing at all if quotas or resource groups limit pending
+-- sessions (`has_pending_quotas`). Those, dependencies and clusters are left to
+-- session_create_checked.sql, which takes Postgres several times as long to plan.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[],
@@ -19,7 +19,8 @@ WITH input AS (
 ), repeated AS (
     SELECT i.n FROM input i JOIN idempotency_keys k ON k.scope = i.scope AND k.key = i.key
 ), quotas_found AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS present
+    SELECT EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL)
+           OR EXISTS (SELECT FROM group_limits WHERE max_pending_per_user IS NOT NULL) AS present
 ), created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots,
                           endpoint_id, created_by, deadline_at, owner, project, starts_at, isolated,
@@ -57,7 +58,7 @@ SELECT created.created_at, created.deadline_at, NULL::uuid AS adopted_from,
 -- include: group_admits
               ) AS group_known, r.n IS NOT NULL AS repeated,
        (SELECT present FROM quotas_found) AS has_pending_quotas, NULL AS invalid_why,
-       NULL AS quota_scope, false AS led_by_other,
+       NULL AS quota_scope, NULL AS limit_group, false AS led_by_other,
        CASE WHEN NOT
 -- include: group_allows_type
             THEN

@@ -5,8 +5,8 @@
 -- Create sessions, each with its kernels, its dependencies, its first history entry and its
 -- idempotency key. One row per input. A session that shares the run of another ($37) depends on
 -- that one. In addition to the cases of session_create.sql, nothing is created for an invalid
--- dependency (`invalid`), when a quota on pending sessions is exhausted (`over_quota`), or for a
--- former leader (`led_by_other`).
+-- dependency (`invalid`), when a quota on pending sessions is exhausted (`over_quota`) or their
+-- number per user in the resource group (`over_limit`), or for a former leader (`led_by_other`).
 --
 -- A dependency must exist before the session and never changes, so there can be no cycle. A name
 -- refers to a session of the session's own project; the id of a session in another project is
@@ -61,6 +61,18 @@ WITH input AS (
           USING (scope, name)) i
     WHERE i.there + i.nth > i.pending
     ORDER BY i.n, i.scope DESC
+), limited AS ( -- only those within their quotas, so that these are locked first
+    SELECT i.n, i.resource_group, i.owner FROM input i
+    WHERE i.n NOT IN (SELECT n FROM repeated) AND i.n NOT IN (SELECT n FROM over_quota)
+      AND i.type <> 'system'
+), over_limit AS (
+    SELECT i.n, i.name, i.owner, i.pending
+    FROM (SELECT c.n, w.*, row_number() OVER (PARTITION BY w.name, w.owner ORDER BY c.n) AS nth
+          FROM limited c
+          JOIN lock_pending_limits((SELECT array_agg(resource_group) FROM limited),
+                                   (SELECT array_agg(owner) FROM limited)) w
+          ON w.given = c.resource_group AND w.owner = c.owner) i
+    WHERE i.there + i.nth > i.pending
 ), created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots,
                           endpoint_id, created_by, deadline_at, owner, project, starts_at,
@@ -74,7 +86,7 @@ WITH input AS (
            i.traceparent
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
     WHERE i.n NOT IN (SELECT n FROM repeated) AND i.n NOT IN (SELECT n FROM invalid)
-      AND i.n NOT IN (SELECT n FROM over_quota)
+      AND i.n NOT IN (SELECT n FROM over_quota) AND i.n NOT IN (SELECT n FROM over_limit)
       AND i.n NOT IN (SELECT n FROM led_by_other)
       AND
 -- include: group_allows_type
@@ -118,10 +130,13 @@ SELECT created.created_at, created.deadline_at, i.adopted_from,
        g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR
 -- include: group_admits
        ) AS group_known, r.n IS NOT NULL AS repeated,
-       EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS has_pending_quotas,
+       EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL)
+       OR EXISTS (SELECT FROM group_limits WHERE max_pending_per_user IS NOT NULL)
+           AS has_pending_quotas,
        w.at AS invalid_at, w.why AS invalid_why, w.project AS invalid_project,
        EXISTS (SELECT FROM led_by_other o WHERE o.n = i.n) AS led_by_other, c.scope AS quota_scope,
        c.name AS quota_name, c.pending AS quota_limit,
+       p.name AS limit_group, p.owner AS limit_user, p.pending AS limit_pending,
        CASE WHEN NOT
 -- include: group_allows_type
             THEN
@@ -130,4 +145,5 @@ SELECT created.created_at, created.deadline_at, i.adopted_from,
 FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
 LEFT JOIN sessions o ON o.id = i.adopted_from
 LEFT JOIN repeated r USING (n) LEFT JOIN invalid w USING (n) LEFT JOIN over_quota c USING (n)
+LEFT JOIN over_limit p USING (n)
 ORDER BY i.n
