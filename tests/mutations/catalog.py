@@ -368,6 +368,13 @@ MUTATIONS = (
         ("tests/store/test_read_only.py",),
     ),
     Mutation(
+        "a composed read has the values of an earlier one",
+        "manager/store/database/connections.py",
+        "compiled.construct_params(extracted_parameters=key.bindparams)",
+        "compiled.construct_params()",
+        ("tests/store/test_database.py",),
+    ),
+    Mutation(
         "an abandoned statement is not cancelled",
         "manager/store/database/connections.py",
         "        await connection.close(timeout=CANCEL_TIMEOUT_S)",

@@ -6,6 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from sqlalchemy import Integer, column, func, select
 
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store
@@ -63,6 +64,16 @@ async def test_connection_that_is_out_of_step_is_an_outage(
             await fetch("SELECT 1 AS one")
 
     assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
+
+
+async def test_composed_reads_that_differ_only_in_values_have_their_own(store: Store) -> None:
+    """Their text is rendered once, also for lists of different lengths."""
+    n = func.generate_series(1, 9).table_valued(column("n", Integer)).render_derived().c.n
+    for wanted in ([1], [2, 3], [], [3, 1, 10], [2]):
+        for most in (1, 3):
+            statement = select(n).where(n.in_(wanted)).order_by(n).limit(most)
+            found = [row["n"] for row in await store.database.select(statement)]
+            assert found == sorted(set(wanted) - {10})[:most]
 
 
 async def test_connections_share_what_postgres_says_of_types(store: Store) -> None:

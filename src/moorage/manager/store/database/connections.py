@@ -21,6 +21,7 @@ import structlog
 from pydantic_core import from_json
 from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import Conflict, MoorageError, NotFound, StoreUnavailable
@@ -283,6 +284,29 @@ class Purpose(StrEnum):
     """Nobody waits: background writes and deletions by loops, such as usage and expired rows."""
 
 
+# Rendering takes longer than everything else about a listing of a few rows, so statements are
+# rendered once. Those that differ only in their values, or in how many a list has, are the same.
+_RENDERED: dict[Any, SQLCompiler] = {}
+_KEPT_STATEMENTS = 500
+
+
+def _rendered(statement: Select[Any]) -> tuple[str, Sequence[Any]]:
+    """Text of a composed read, with the values of its parameters."""
+    key = statement._generate_cache_key()
+    assert key is not None, "a composed read consists of parts that SQLAlchemy can compare"
+    compiled = _RENDERED.get(key.key)
+    if compiled is None:
+        if len(_RENDERED) >= _KEPT_STATEMENTS:
+            _RENDERED.clear()
+
+        compiled = statement.compile(dialect=_DIALECT, cache_key=key)
+        _RENDERED[key.key] = compiled
+
+    values = compiled.construct_params(extracted_parameters=key.bindparams)
+    state = compiled.construct_expanded_state(values, escape_names=False)
+    return state.statement, state.positional_parameters
+
+
 class Database:
     """A pool for occasional reads (``fetch``, ``select``), ``dedicated_connection()`` for
     statements that run often, and ``shared_connection()`` for statements that take turns with
@@ -358,6 +382,5 @@ class Database:
     async def select(self, statement: Select[Any]) -> list[Any]:
         """Run a composed read. SQLAlchemy Core renders the SQL and asyncpg runs it, which saves
         SQLAlchemy's cost per row."""
-        compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
-        names: Sequence[str] = compiled.positiontup or ()
-        return await self.fetch(str(compiled), *(compiled.params[name] for name in names))
+        sql, args = _rendered(statement)
+        return await self.fetch(sql, *args)

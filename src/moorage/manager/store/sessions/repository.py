@@ -45,6 +45,20 @@ V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 # of parameters.
 _LIVE = text(f"sessions.status NOT IN ({literals(TERMINAL)})")
 _S = tables.sessions.c
+_E = tables.endpoints.c
+_SHARED = tables.sessions.alias("shared")
+_SESSIONS = select(
+    *(column for column in _S if column is not _S.spec),
+    cast(_S.spec, Text).label("spec_text"),
+    _E.name.label("endpoint_name"),
+    *(_SHARED.c[name].label(f"shared_{name}") for name in rows.MIRRORED),
+    *tables.STEP,
+).select_from(
+    tables.sessions.outerjoin(tables.endpoints, _S.endpoint_id == _E.id)
+    .outerjoin(_SHARED, _S.adopted_from == _SHARED.c.id)
+    .outerjoin(tables.pipeline_steps, tables.pipeline_steps.c.session_id == _S.id)
+    .outerjoin(tables.pipelines, tables.pipelines.c.id == tables.pipeline_steps.c.pipeline_id)
+)
 _ORDER = Order(
     {
         "created_at": _S.created_at,
@@ -397,28 +411,11 @@ class SessionStore:
     async def _select(
         self, scope: Scope, paging: Paging, *conditions: Any
     ) -> resources.Page[resources.SessionView]:
-        s = tables.sessions
-        e = tables.endpoints
-        t = tables.pipeline_steps
-        p = tables.pipelines
-        conditions = (*conditions, s.c.removed_at.is_(None))
+        conditions = (*conditions, _S.removed_at.is_(None))
         if scope.projects is not None:
-            conditions = (*conditions, s.c.project.in_(scope.projects))
+            conditions = (*conditions, _S.project.in_(scope.projects))
 
-        o = s.alias("shared")
-        of_shared = [o.c[name].label(f"shared_{name}") for name in rows.MIRRORED]
-        columns = [column for column in s.c if column is not s.c.spec]
-        spec = cast(s.c.spec, Text).label("spec_text")
-        statement = (
-            select(*columns, spec, e.c.name.label("endpoint_name"), *of_shared, *tables.STEP)
-            .select_from(
-                s.outerjoin(e, s.c.endpoint_id == e.c.id)
-                .outerjoin(o, s.c.adopted_from == o.c.id)
-                .outerjoin(t, t.c.session_id == s.c.id)
-                .outerjoin(p, p.c.id == t.c.pipeline_id)
-            )
-            .where(*conditions)
-        )
+        statement = _SESSIONS.where(*conditions)
         shown, following = await fetch_page(self._db, statement, _ORDER, paging)
         kernels = await self._db.fetch(SQL["session_kernels"], [r["id"] for r in shown])
         of_session = defaultdict[str, list[Any]](list)
