@@ -79,25 +79,3 @@ export function usedStyles() {
     },
   };
 }
-
-/** Has the browser load the code of the first page together with the rest, not after it. */
-export function firstPage(name) {
-  return {
-    name: "first-page",
-    apply: "build",
-    transformIndexHtml: {
-      order: "post",
-      handler(html, { bundle }) {
-        const chunks = Object.values(bundle ?? {}).filter((found) => found.type === "chunk");
-        const first = chunks.find((chunk) => chunk.name === name);
-        return [first?.fileName ?? "", ...(first?.imports ?? [])]
-          .filter((file) => file !== "" && !html.includes(file))
-          .map((file) => ({
-            tag: "link",
-            attrs: { rel: "modulepreload", crossorigin: true, href: `./${file}` },
-            injectTo: "head",
-          }));
-      },
-    },
-  };
-}

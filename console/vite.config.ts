@@ -1,12 +1,12 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
-import { firstPage, usedStyles } from "./build-steps.mjs";
+import { usedStyles } from "./build-steps.mjs";
 
 // The manager serves the build from its package; `npm run dev` sends API calls to a manager on its default port.
 // A build names its files relative to each other, because a web server in front may serve them below any path.
 export default defineConfig(({ command }) => ({
   base: command === "serve" ? "/console/" : "./",
-  plugins: [react(), usedStyles(), firstPage("Overview")],
+  plugins: [react(), usedStyles()],
   resolve: { alias: { "@": new URL("./src", import.meta.url).pathname } },
   build: {
     outDir: "../src/moorage/manager/console/bundle",
@@ -18,19 +18,19 @@ export default defineConfig(({ command }) => ({
     license: { fileName: "licenses.md" },
     target: "es2023",
     chunkSizeWarningLimit: 800,
-    // Few files before the first page: over HTTP/1.1, a browser opens six connections to a host.
+    // Few files before a page is shown: over HTTP/1.1, a browser opens six connections to a host, and another part of a
+    // page that is found only in one of them costs the latency again. What the first page needs is in one file, and what
+    // several other pages share in a second one.
     rolldownOptions: {
       output: {
         codeSplitting: {
           groups: [
             {
               name: "libraries",
-              test: /node_modules\/(react|react-dom|scheduler|@tanstack|i18next|openapi-fetch|clsx)\//,
+              test: /node_modules\/(react|react-dom|scheduler|@tanstack\/(?!react-virtual|virtual-core)[^/]+|openapi-fetch|clsx)\//,
             },
-            {
-              name: "parts",
-              test: /\/src\/(api|parts|texts)\/(?!FormDialog|Conflict|OccupancyGrid|actions|CreatePage)/,
-            },
+            { name: "first", tags: ["$initial"] },
+            { name: "parts", minShareCount: 3, test: /\/src\/(parts|forms)\/|@mantine/ },
           ],
         },
       },

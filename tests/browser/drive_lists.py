@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import urllib.request
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -214,25 +215,45 @@ def heat_map(console: Console, page: Page) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
 
 
+def rounds(started: dict[str, float], ended: dict[str, float]) -> int:
+    """The longest chain of requests each of which started after the one before had ended."""
+    longest: dict[str, int] = {}
+    for one in sorted(started, key=started.__getitem__):
+        before = (longest[other] for other in longest if ended.get(other, inf) <= started[one])
+        longest[one] = 1 + max(before, default=0)
+
+    return max(longest.values())
+
+
 def first_content(console: Console, page: Page) -> dict[str, float]:
-    """Seconds until the first content of a page that is not cached, on a slow link, and the bytes
-    until its heading is shown."""
+    """Seconds until the first content of a page that is not cached, on a slow link, the bytes until
+    its heading is shown, and the requests in series until its heading and its data are."""
     state = page.context.storage_state()
     context = console.browser.new_context(storage_state=state)
     fresh = context.new_page()
     link = context.new_cdp_session(fresh)
     received = [0.0]
+    started: dict[str, float] = {}
+    ended: dict[str, float] = {}
 
-    def add(event: dict[str, float]) -> None:
+    def start(event: dict[str, Any]) -> None:
+        started.setdefault(event["requestId"], event["timestamp"])
+
+    def end(event: dict[str, Any]) -> None:
         received[0] += event["encodedDataLength"]
+        ended[event["requestId"]] = event["timestamp"]
 
     link.send("Network.enable")
     link.send("Network.emulateNetworkConditions", SLOW)
-    link.on("Network.loadingFinished", add)
-    fresh.goto(f"{console.url}/")
+    link.on("Network.requestWillBeSent", start)
+    link.on("Network.loadingFinished", end)
+    fresh.goto(f"{console.url}/", wait_until="commit")
     fresh.get_by_role("heading", name="Overview", level=1).wait_for()
     entry = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
     found = {"seconds": fresh.evaluate(entry) / 1000, "bytes": received[0]}
+    found["rounds to heading"] = rounds({one: started[one] for one in ended}, ended)
+    fresh.locator(".tile").first.wait_for()
+    found["rounds to data"] = rounds({one: started[one] for one in ended}, ended)
     assert fresh.url == f"{console.url}/console/", "the root of the manager is the console"
     context.close()
 

@@ -48,7 +48,19 @@ export function credentials(method: string): Record<string, string> {
 
 export const who = () => auth.who;
 
-export const isSignedIn = () => auth.who !== null;
+/** Resolves when a user is signed in. */
+export function signedIn(): Promise<void> {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (auth.who) {
+        listeners.delete(look);
+        resolve();
+      }
+    };
+    listeners.add(look);
+    look();
+  });
+}
 
 export function beginSession(who: Who) {
   change({ known: true, who, cause: "" });

@@ -1,5 +1,5 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { BACKGROUND, endSession, isSignedIn, refreshSession } from "./auth";
+import { BACKGROUND, endSession, refreshSession, signedIn } from "./auth";
 import { backoffMs, isLive, noteAnswer, noteLive } from "./connection";
 import { PREFIX } from "./place";
 import { refreshAll } from "./queries";
@@ -13,6 +13,9 @@ const GATHER_MS = 250;
 // Lists and counts are refetched at most this often, however much changes. Otherwise, a hundred open consoles would
 // cost the manager more than the sessions do. The page of a session follows its own changes at once.
 const SPACING_MS = 5000;
+// When a stream opens, the page is just asking for its data: what may have changed in between is read again only after
+// that, or each page would ask twice before it shows anything.
+const RESET_MS = 2500;
 // The manager has no stream: how long to wait before asking again.
 const ABSENT_MS = 60_000;
 
@@ -42,11 +45,12 @@ export function followEvents(client: QueryClient) {
   const sessions = new Set<string>();
   let timer = 0;
   let soon = 0;
+  let reset = 0;
   let quietUntil = 0;
 
   function flush() {
     timer = 0;
-    quietUntil = performance.now() + SPACING_MS * (0.8 + 0.4 * Math.random());
+    quietUntil = performance.now() + about(SPACING_MS);
     for (const key of gathered) {
       void client.invalidateQueries({
         queryKey: [key],
@@ -77,8 +81,11 @@ export function followEvents(client: QueryClient) {
         void refreshAll(client);
       }
     }
-    if (message.reset) {
-      void refreshAll(client);
+    if (message.reset && reset === 0) {
+      reset = window.setTimeout(() => {
+        reset = 0;
+        void refreshAll(client);
+      }, about(RESET_MS));
     }
     for (const kind of message.kinds ?? []) {
       for (const key of KEYS[kind] ?? []) {
@@ -105,15 +112,15 @@ export function followEvents(client: QueryClient) {
   );
 }
 
+/** With jitter, so that not all consoles ask at the same moment. */
+const about = (ms: number) => ms * (0.8 + 0.4 * Math.random());
+
 const sleep = (ms: number) => new Promise((resolve) => window.setTimeout(resolve, ms));
 
 async function lead(tell: (message: Message) => void): Promise<never> {
   let last = "";
   for (let failures = 0; ; failures += 1) {
-    if (!isSignedIn()) {
-      await sleep(500);
-      continue;
-    }
+    await signedIn();
     const ended = await read(last, tell, (id) => {
       last = id;
       failures = 0;

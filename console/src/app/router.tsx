@@ -2,6 +2,7 @@ import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter } from "@tanstack/react-router";
 import { CONSOLE } from "@/api/place";
 import { type SessionType, STATUSES, type Status, TYPES } from "@/api/statuses";
+import { Overview } from "@/pages/overview/Overview";
 import { STATES, type StepState } from "@/pages/pipelines/Counts";
 import { lazyRouteComponent } from "@/parts/lazy";
 import { Problem } from "@/parts/States";
@@ -75,7 +76,7 @@ const startSearch = (search: Record<string, unknown>): StartSearch => ({
 const overview = createRoute({
   getParentRoute: () => root,
   path: "/",
-  component: lazyRouteComponent(() => import("@/pages/overview/Overview"), "Overview"),
+  component: Overview,
 });
 
 const groups = createRoute({

@@ -1,4 +1,4 @@
-import { Button, Checkbox, Table, Text, TextInput } from "@mantine/core";
+import { Button, Checkbox, Text, TextInput } from "@mantine/core";
 import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { t } from "@/texts";
 import { type BulkAction, BulkBar } from "./Bulk";
@@ -110,17 +110,12 @@ export function DataTable<T>(props: Props<T>) {
           clear={() => setChosen(new Set())}
         />
       ) : null}
-      <Table.ScrollContainer minWidth={0} type="native" className="table-box">
-        <Table
-          className={view ? "data one-line" : "data"}
-          highlightOnHover
-          aria-label={label}
-          verticalSpacing={7}
-        >
-          <Table.Thead>
-            <Table.Tr>
+      <div className="table-box">
+        <table className={view ? "data one-line" : "data"} aria-label={label}>
+          <thead>
+            <tr>
               {bulk ? (
-                <Table.Th className="choice">
+                <th className="choice">
                   <Checkbox
                     size="xs"
                     aria-label={t("bulk.all")}
@@ -128,14 +123,14 @@ export function DataTable<T>(props: Props<T>) {
                     indeterminate={!all && selected.length > 0}
                     onChange={() => choose(visibleRows.map(id), !all)}
                   />
-                </Table.Th>
+                </th>
               ) : null}
               {columns.map((column) => (
                 <Header key={column.key} column={column as Column<never>} view={view} remote={remote} />
               ))}
-            </Table.Tr>
-          </Table.Thead>
-          <Table.Tbody>
+            </tr>
+          </thead>
+          <tbody>
             {visibleRows.map((row) => (
               <Row
                 key={id(row)}
@@ -146,9 +141,9 @@ export function DataTable<T>(props: Props<T>) {
                 choose={(on) => choose([id(row)], on)}
               />
             ))}
-          </Table.Tbody>
-        </Table>
-      </Table.ScrollContainer>
+          </tbody>
+        </table>
+      </div>
       <div className="table-foot">
         <Text size="xs" className="dim">
           {shown.length > limit
@@ -231,21 +226,21 @@ function Header({
   const sortable = view !== undefined && (remote ? column.order !== undefined : column.sort !== undefined);
   if (!sortable) {
     return (
-      <Table.Th scope="col" className={classOf(column)}>
+      <th scope="col" className={classOf(column)}>
         {column.header}
-      </Table.Th>
+      </th>
     );
   }
   const now = view.sort === column.key ? "ascending" : view.sort === `-${column.key}` ? "descending" : "none";
   // First ascending, then descending, then the list's own order.
   const next = { none: column.key, ascending: `-${column.key}`, descending: "" }[now];
   return (
-    <Table.Th scope="col" className={classOf(column)} aria-sort={now}>
+    <th scope="col" className={classOf(column)} aria-sort={now}>
       <button type="button" className="sorter" onClick={() => view.change({ sort: next })}>
         {column.header}
         <span aria-hidden="true">{{ none: "", ascending: " ↑", descending: " ↓" }[now]}</span>
       </button>
-    </Table.Th>
+    </th>
   );
 }
 
@@ -266,28 +261,28 @@ interface RowProps {
 const Row = memo(
   function Row({ row, columns, choice, chosen, choose }: RowProps) {
     return (
-      <Table.Tr data-chosen={chosen || undefined}>
+      <tr data-chosen={chosen || undefined}>
         {choice === undefined ? null : (
-          <Table.Td className="choice" data-label={t("bulk.one")}>
+          <td className="choice" data-label={t("bulk.one")}>
             <Checkbox
               size="xs"
               aria-label={t("bulk.choose", { name: choice })}
               checked={chosen}
               onChange={(event) => choose(event.currentTarget.checked)}
             />
-          </Table.Td>
+          </td>
         )}
         {columns.map((column) => (
-          <Table.Td
+          <td
             key={column.key}
             className={classOf(column as Column<never>)}
             data-label={column.header}
             title={column.line?.(row) || undefined}
           >
             {column.line ? <span className="line-text">{column.cell(row)}</span> : column.cell(row)}
-          </Table.Td>
+          </td>
         ))}
-      </Table.Tr>
+      </tr>
     );
   },
   (before, after) =>

@@ -60,7 +60,7 @@ export function StatusText({ status }: { status: StatusName }) {
   return (
     <span className="status" data-tone={toneOf(status)}>
       <span className="status-dot" aria-hidden="true" />
-      {t(`status.${status}`, { defaultValue: status })}
+      {t(`status.${status}`)}
     </span>
   );
 }

@@ -1,38 +1,10 @@
 import { Button, Group, List, Modal, Stack, Text, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { type ReactNode, useState, useSyncExternalStore } from "react";
+import { type ReactNode, useState } from "react";
 import { refreshAll } from "@/api/queries";
 import { t } from "@/texts";
+import { announce } from "./Outcomes";
 import { Problem } from "./States";
-
-// The outcome of the last action. Screen readers announce it politely, and nothing else.
-let outcome = "";
-let timer = 0;
-const listeners = new Set<() => void>();
-
-export function announce(text: string, shownMs = 6000) {
-  outcome = text;
-  window.clearTimeout(timer);
-  timer = window.setTimeout(() => announce(""), shownMs);
-  for (const listener of listeners) {
-    listener();
-  }
-}
-
-export function Outcomes() {
-  const text = useSyncExternalStore(
-    (listener) => {
-      listeners.add(listener);
-      return () => listeners.delete(listener);
-    },
-    () => outcome,
-  );
-  return (
-    <div aria-live="polite" className="outcome" data-shown={text !== ""}>
-      {text}
-    </div>
-  );
-}
 
 /** The warnings in an answer, for example about a secret that is stored in plain text. */
 function warningsOf(result: unknown): string[] {

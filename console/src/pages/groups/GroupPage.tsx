@@ -1,3 +1,4 @@
+import { useInViewport } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { Suspense } from "react";
@@ -23,7 +24,7 @@ import { Retire } from "./Retire";
 const History = lazy(() => import("@/charts/History"));
 const SchedulerLog = lazy(() => import("@/pages/scheduling/GroupPasses"));
 
-// Each row fetches why its session waits, so show only as many as a user looks at.
+// As many as a user looks at.
 const QUEUED = 12;
 
 export function GroupPage() {
@@ -162,7 +163,11 @@ function GroupQueue({ sessions }: { sessions: Session[] }) {
   );
 }
 
+/** When it can start: an estimate that costs the manager more than the row, so only rows on the screen ask for it. */
 function Start({ id }: { id: string }) {
-  const why = useQuery({ ...whyQuery(id), refetchInterval: 30_000 });
-  return why.data ? <ExpectedStart why={why.data} /> : <span className="dim">…</span>;
+  const { ref, inViewport } = useInViewport<HTMLSpanElement>();
+  const why = useQuery({ ...whyQuery(id), refetchInterval: 30_000, enabled: inViewport });
+  return (
+    <span ref={ref}>{why.data ? <ExpectedStart why={why.data} /> : <span className="dim">…</span>}</span>
+  );
 }
