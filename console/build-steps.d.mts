@@ -1,3 +1,4 @@
 import type { Plugin } from "vite";
 
 export function usedStyles(): Plugin;
+export function firstPageInBrotli(): Plugin;

@@ -1,12 +1,12 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
-import { usedStyles } from "./build-steps.mjs";
+import { firstPageInBrotli, usedStyles } from "./build-steps.mjs";
 
 // The manager serves the build from its package; `npm run dev` sends API calls to a manager on its default port.
 // A build names its files relative to each other, because a web server in front may serve them below any path.
 export default defineConfig(({ command }) => ({
   base: command === "serve" ? "/console/" : "./",
-  plugins: [react(), usedStyles()],
+  plugins: [react(), usedStyles(), firstPageInBrotli()],
   resolve: { alias: { "@": new URL("./src", import.meta.url).pathname } },
   build: {
     outDir: "../src/moorage/manager/console/bundle",

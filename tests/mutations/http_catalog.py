@@ -436,6 +436,20 @@ MUTATIONS = (
         DESCRIPTION,
     ),
     Mutation(
+        "a client gets a coding that it does not accept",
+        "manager/console/files.py",
+        "(one for one in found.packed if accepts(given, one))",
+        "found.packed",
+        (CONSOLE,),
+    ),
+    Mutation(
+        "a coding with the weight 0 is accepted",
+        "common/http/codings.py",
+        'return digits.strip("0.") != "" if digits else True',
+        "return True",
+        (CONSOLE,),
+    ),
+    Mutation(
         "bodies of generated clients have the defaults of the manager",
         "manager/api/http/openapi.py",
         'default = field.pop("default", None)',

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
@@ -11,8 +13,9 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from moorage.common.aio.clock import SystemClock
 from moorage.manager.console.chat import ModelAddress, add_chat
-from moorage.manager.console.files import BUNDLE
+from moorage.manager.console.files import BUNDLE, add_console
 
 from .served_api import Api, serving_api
 
@@ -84,6 +87,34 @@ async def test_files_are_cached_for_good_and_compressed(api: Api) -> None:
         async with api.http.get(path, headers={"Accept-Encoding": "gzip"}) as response:
             assert response.headers["Content-Encoding"] == "gzip"
             assert await response.read() == body
+
+
+async def test_client_gets_the_best_coding_that_it_accepts(tmp_path: Path) -> None:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "first.js").write_bytes(b"the code")
+    (tmp_path / "assets" / "first.js.br").write_bytes(b"the code in brotli")
+    app = web.Application()
+    add_console(app, SystemClock(), ModelAddress(), tmp_path)
+
+    async with TestClient(TestServer(app), auto_decompress=False) as client:
+        for accepted, coding in (
+            ("gzip, deflate, br", "br"),
+            ("gzip, br;q=0", "gzip"),
+            ("gzip;q=0.5", "gzip"),
+            ("brotli", None),
+            ("", None),
+        ):
+            headers = {"Accept-Encoding": accepted}
+            async with client.get("/console/assets/first.js", headers=headers) as response:
+                body = await response.read()
+                assert response.headers.get("Content-Encoding") == coding, accepted
+                assert response.headers["Vary"] == "Accept-Encoding"
+                assert response.content_type == "text/javascript"
+
+            if coding == "br":
+                assert body == b"the code in brotli"
+            else:
+                assert (gzip.decompress(body) if coding else body) == b"the code"
 
 
 @pytest.mark.parametrize(

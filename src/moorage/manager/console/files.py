@@ -19,6 +19,7 @@ from pathlib import Path
 from aiohttp import web
 
 from moorage.common.aio.clock import Clock
+from moorage.common.http.codings import accepts
 from moorage.common.http.relative import to_root
 from moorage.common.model.errors import NotFound
 from moorage.manager.console.chat import ModelAddress, add_chat
@@ -50,8 +51,10 @@ def policy(nonce: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    """``packed``: its body in each content coding, the best first."""
+
     body: bytes
-    compressed: bytes | None
+    packed: dict[str, bytes]
     content_type: str
 
 
@@ -60,7 +63,14 @@ def _read(path: Path) -> _File:
     body = path.read_bytes()
     content_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     compressible = content_type in _COMPRESSIBLE or content_type == "application/javascript"
-    return _File(body, gzip.compress(body, 9, mtime=0) if compressible else None, content_type)
+    packed = {}
+    if compressible:
+        # The build compresses the files of the first page, because Python has no brotli.
+        brotli = path.with_name(f"{path.name}.br")
+        packed = {"br": brotli.read_bytes()} if brotli.is_file() else {}
+        packed["gzip"] = gzip.compress(body, 9, mtime=0)
+
+    return _File(body, packed, content_type)
 
 
 def add_console(
@@ -114,10 +124,12 @@ async def _answer(request: web.Request, folder: Path, cache: str) -> web.Respons
     found = await asyncio.to_thread(_read, path)
     headers = {**_HEADERS, "Cache-Control": cache}
     body = found.body
-    if found.compressed is not None:
+    if found.packed:
         headers["Vary"] = "Accept-Encoding"
-        if "gzip" in request.headers.get("Accept-Encoding", ""):
-            headers["Content-Encoding"] = "gzip"
-            body = found.compressed
+        given = request.headers.getall("Accept-Encoding", [])
+        for coding in (one for one in found.packed if accepts(given, one)):
+            headers["Content-Encoding"] = coding
+            body = found.packed[coding]
+            break
 
     return web.Response(body=body, content_type=found.content_type, headers=headers)

@@ -11,6 +11,8 @@ import zlib
 
 from aiohttp import web
 
+from moorage.common.http.codings import accepts
+
 # Shorter answers gain nothing, longer ones are compressed in a thread.
 COMPRESSED_FROM_BYTES = 4096
 THREAD_FROM_BYTES = 128 * 1024
@@ -33,7 +35,7 @@ async def compressed(request: web.Request, response: web.StreamResponse) -> web.
         return response
 
     response.headers.add("Vary", "Accept-Encoding")
-    if not accepts_gzip(request.headers.getall("Accept-Encoding", [])):
+    if not accepts(request.headers.getall("Accept-Encoding", []), "gzip"):
         return response
 
     body = response.body
@@ -42,16 +44,6 @@ async def compressed(request: web.Request, response: web.StreamResponse) -> web.
     packed = web.Response(status=response.status, body=short, headers=response.headers)
     packed.headers["Content-Encoding"] = "gzip"
     return packed
-
-
-def accepts_gzip(given: list[str]) -> bool:
-    """Whether these values of ``Accept-Encoding`` name gzip, and not with the weight 0."""
-    for choice in ",".join(given).lower().split(","):
-        name, _, weight = choice.partition(";")
-        if name.strip() == "gzip":
-            digits = weight.partition("=")[2].strip()
-            return digits.strip("0.") != "" if digits else True
-    return False
 
 
 def _gzip(body: bytes) -> bytes:
