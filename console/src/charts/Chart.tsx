@@ -1,4 +1,4 @@
-import { useComputedColorScheme, VisuallyHidden } from "@mantine/core";
+import { useComputedColorScheme } from "@mantine/core";
 import { type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -83,7 +83,9 @@ export function Chart(props: Props) {
         aria-valuetext={last < 0 ? t("chart.empty") : readout(props, shown)}
         onKeyDown={move}
       />
-      <VisuallyHidden id={summary}>{summaryOf(props)}</VisuallyHidden>
+      <span id={summary} className="only-read">
+        {summaryOf(props)}
+      </span>
     </figure>
   );
 }
