@@ -301,7 +301,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a client that refuses gzip gets it",
-        "manager/api/http/compression.py",
+        "common/http/codings.py",
         'return digits.strip("0.") != "" if digits else True',
         "return True",
         COMPRESSION,

@@ -127,7 +127,7 @@ async def _answer(request: web.Request, folder: Path, cache: str) -> web.Respons
     if found.packed:
         headers["Vary"] = "Accept-Encoding"
         given = request.headers.getall("Accept-Encoding", [])
-        for coding in (one for one in found.packed if accepts(given, one)):
+        for coding in (name for name in found.packed if accepts(given, name)):
             headers["Content-Encoding"] = coding
             body = found.packed[coding]
             break
