@@ -1,4 +1,5 @@
 import { createTheme, type MantineColorsTuple } from "@mantine/core";
+import { DECIMAL } from "@/texts/locale";
 
 // Shade 8 on white and shade 4 on the dark background reach a contrast of 4.5.
 const harbor: MantineColorsTuple = [
@@ -29,6 +30,8 @@ export const theme = createTheme({
     Modal: { defaultProps: { transitionProps: { duration: 0 }, overlayProps: { blur: 0 }, centered: true } },
     Menu: { defaultProps: { transitionProps: { duration: 0 } } },
     Tooltip: { defaultProps: { transitionProps: { duration: 0 }, withArrow: true } },
+    // A point is understood everywhere.
+    NumberInput: { defaultProps: { decimalSeparator: DECIMAL, allowedDecimalSeparators: [".", ","] } },
     Select: { defaultProps: { comboboxProps: { transitionProps: { duration: 0 } } } },
     MultiSelect: { defaultProps: { comboboxProps: { transitionProps: { duration: 0 } } } },
   },

@@ -1,10 +1,11 @@
+import { LOCALES } from "@/texts/locale";
+
 // The parts of a date are in the order of the reader's locale; the clock has 24 hours everywhere.
-const LOCALES = [...navigator.languages];
 export type Zone = "UTC" | undefined;
 
 function formats(zone: Zone) {
   const of = (options: Intl.DateTimeFormatOptions) =>
-    new Intl.DateTimeFormat(LOCALES, { ...options, ...(zone ? { timeZone: zone } : {}) });
+    new Intl.DateTimeFormat([...LOCALES], { ...options, ...(zone ? { timeZone: zone } : {}) });
   return {
     clock: of({ hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
     day: of({ day: "numeric", month: "short" }),

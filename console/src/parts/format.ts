@@ -1,4 +1,7 @@
 import { serverNow } from "@/api/connection";
+import { LOCALES, number } from "@/texts/locale";
+
+export { number };
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -12,22 +15,13 @@ export function bytes(amount: number): string {
   return `${number(value)} ${UNITS[unit]}`;
 }
 
-const formats: Intl.NumberFormat[] = [];
-
-/** `value` with at most this many digits after the point. */
-export function number(value: number, digits = 1): string {
-  // A page of hundreds of nodes formats thousands of numbers, and making a format takes far longer than using it.
-  formats[digits] ??= new Intl.NumberFormat("en", { maximumFractionDigits: digits });
-  return formats[digits].format(value);
-}
-
 /** An amount in the currency of the installation (ISO 4217); without one, a number. Small amounts have more digits. */
 export function money(value: number, currency: string, digits?: number): string {
   const shown = digits ?? (value !== 0 && Math.abs(value) < 0.1 ? 4 : 2);
   if (currency === "") {
     return number(value, shown);
   }
-  return new Intl.NumberFormat("en", {
+  return new Intl.NumberFormat([...LOCALES], {
     style: "currency",
     currency,
     minimumFractionDigits: shown,
@@ -64,6 +58,7 @@ const STEPS: [number, Intl.RelativeTimeFormatUnit][] = [
   [86_400, "hour"],
   [Number.POSITIVE_INFINITY, "day"],
 ];
+// Words, so in the language of the texts.
 const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
 
 /** "3 min. ago", on the manager's clock. */
@@ -99,15 +94,20 @@ export function duration(milliseconds: number): string {
     .join(" ");
 }
 
-const DATE_TIME = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
-const CLOCK_TIME = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+// The clock has 24 hours everywhere, as in charts.
+const CLOCK = new Intl.DateTimeFormat([...LOCALES], { timeStyle: "medium", hourCycle: "h23" });
+const DATE_TIME = new Intl.DateTimeFormat([...LOCALES], {
+  dateStyle: "medium",
+  timeStyle: "medium",
+  hourCycle: "h23",
+});
 
 export function dateTime(iso: string): string {
   return DATE_TIME.format(new Date(iso));
 }
 
 export function clockTime(at: number): string {
-  return CLOCK_TIME.format(new Date(at));
+  return CLOCK.format(new Date(at));
 }
 
 // Control and bidirectional characters could hide or reorder the text of a name or log.

@@ -1,4 +1,5 @@
 import en from "./en.json";
+import { number } from "./locale";
 
 /** A status that has a text and therefore a tone. The types of the REST models' statuses are subsets of it. */
 export type StatusName = keyof (typeof en)["status"];
@@ -27,6 +28,9 @@ function collect(part: object, prefix: string) {
 
 collect(en, "");
 
+// Numbers in texts are written as everywhere else.
+const shown = (value: unknown) => (typeof value === "number" ? number(value, 3) : String(value ?? ""));
+
 const plurals = new Intl.PluralRules("en");
 
 /**
@@ -37,5 +41,5 @@ export function t(key: TextKey, values: Record<string, unknown> = {}): string {
   const { count } = values;
   const plural = typeof count === "number" ? texts.get(`${key}_${plurals.select(count)}`) : undefined;
   const text = plural ?? texts.get(key) ?? key.slice(key.lastIndexOf(".") + 1);
-  return text.replace(/\{\{(\w+)\}\}/g, (_, name: string) => String(values[name] ?? ""));
+  return text.replace(/\{\{(\w+)\}\}/g, (_, name: string) => shown(values[name]));
 }
