@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from playwright.sync_api import TimeoutError as LimitReached
 
 CHROMIUM = "/usr/bin/chromium"
@@ -37,10 +37,14 @@ class Console:
         context.add_init_script(WATCH)
         page = context.new_page()
         page.set_default_timeout(LIMIT)
-        page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
+        page.on("console", self._note)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
         return page
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.complaints.append(f"{message.text} {message.location['url']}")
 
     def sign_in(self, page: Page) -> None:
         page.goto(f"{self.url}/console/")

@@ -33,15 +33,15 @@ SET search_path = past, public, pg_catalog;
 """
 
 
-async def live_a_day(platform: Platform, hours: int) -> None:
-    """The last ``hours`` hours: quiet at first, and for some time more work than the GPUs can
-    do."""
+async def live_a_day(platform: Platform, hours: int, people: int = 1) -> None:
+    """The last ``hours`` hours: quiet at first, and for some time more work than the GPUs of three
+    nodes can do for each of ``people``."""
     rng = Random(7)
     steps = hours * 60 // STEP_MIN
     running: list[str] = []
     async with platform.client() as client, sampler(platform) as samples:
         for step in range(steps):
-            await work(client, running, wanted(step / steps, rng), rng)
+            await work(client, running, people * wanted(step / steps, rng), rng)
             for minute in range(STEP_MIN):
                 await samples.take((steps - step) * STEP_MIN - minute)
 

@@ -66,7 +66,21 @@ export function beginSession(who: Who) {
   change({ known: true, who, cause: "" });
 }
 
+/** Delete what `forms/drafts.ts` keeps for the user. A session that expires keeps it. */
+export function forgetDrafts() {
+  try {
+    for (const name of Object.keys(sessionStorage).filter((one) => one.startsWith("moorage.draft:"))) {
+      sessionStorage.removeItem(name);
+    }
+  } catch {
+    // A browser that keeps nothing.
+  }
+}
+
 export function endSession(cause: SignOutCause) {
+  if (cause === "asked") {
+    forgetDrafts();
+  }
   if (auth.who) {
     change({ known: true, who: null, cause });
   }

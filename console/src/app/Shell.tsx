@@ -2,7 +2,7 @@ import { ActionIcon, AppShell, Burger, Button, Group, NavLink, useMantineColorSc
 import { useDisclosure } from "@mantine/hooks";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { Fragment, Suspense, useEffect } from "react";
-import { endSession, useAuth, usePlatformRole } from "@/api/auth";
+import { endSession, forgetDrafts, useAuth, usePlatformRole } from "@/api/auth";
 import { api } from "@/api/client";
 import { useConnection } from "@/api/connection";
 import { CONSOLE } from "@/api/place";
@@ -65,6 +65,7 @@ const OF_PLATFORM: ReadonlySet<string> = new Set(["connections", "users", "audit
 const CLOCK_OFF_MS = 30_000;
 
 async function signOut() {
+  forgetDrafts();
   const { data } = await api.DELETE("/v1/session", { keepalive: true }); // also if the page is left at once
   endSession("asked");
   if (data?.continue_at) {

@@ -3,7 +3,7 @@ import { type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { t } from "@/texts";
-import type { Line, Series } from "./series";
+import { hasValues, type Line, type Series } from "./series";
 import { timeLabels, timeText, type Zone } from "./times";
 import type { Unit } from "./units";
 
@@ -66,6 +66,14 @@ export function Chart(props: Props) {
     chart?.setCursor({ left: chart.valToPos(times[index] ?? 0, "x"), top: 0 });
   };
 
+  if (!hasValues(lines)) {
+    return (
+      <figure className="chart-figure">
+        <figcaption className="part-title">{title}</figcaption>
+        <p className="chart-none">{t("chart.empty")}</p>
+      </figure>
+    );
+  }
   return (
     <figure className="chart-figure">
       <figcaption className="part-title">{title}</figcaption>

@@ -50,7 +50,7 @@ function Charts({ history, group }: { history: Found; group: string | undefined 
   return (
     <div className="columns">
       <Chart title={t("history.used")} {...used} span={span} unit={units.percent} />
-      <Chart title={waitingTitle} {...waiting} span={span} unit={units.plain} />
+      <Chart title={waitingTitle} {...waiting} span={span} unit={units.whole} />
     </div>
   );
 }

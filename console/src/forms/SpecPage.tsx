@@ -1,13 +1,16 @@
-import { Button, Group, SegmentedControl, Stack } from "@mantine/core";
+import { Alert, Button, Group, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
-import { type FormEvent, type ReactNode, useEffect, useRef, useState } from "react";
+import { type FormEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { useAction } from "@/parts/actions";
+import { visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
 import { Problem } from "@/parts/States";
 import { t } from "@/texts";
+import { draftPlace, forgetDraft, keepDraft, readDraft } from "./drafts";
 import { Editor, type Marked } from "./Editor";
 import { type FieldError, fieldsOf } from "./errors";
 import type { Form } from "./fields";
+import { hiddenIn } from "./plans";
 import { pathOf, same, type Values, valueAt } from "./values";
 
 type Yaml = typeof import("./yaml");
@@ -25,6 +28,8 @@ export interface SpecPageProps<P, R> {
   /** Notes about what is missing, such as hidden values. */
   note?: ReactNode;
   verb: string;
+  /** Keeps a draft until it is sent. The version of the object that is changed; "" if it is a new one. */
+  draft?: string;
   /** A dry run of the specification and what it shows. Creates nothing. */
   plan?: { title: string; ask: (spec: Values) => Promise<P>; show: (plan: P) => ReactNode };
   /** `key`: the same for every attempt to send the same, so that it is done once (Idempotency-Key). */
@@ -47,7 +52,10 @@ const newKey = () =>
 /** A specification as a form, or as YAML or JSON, with its dry run beside it. All three hold the same. */
 export function SpecPage<P, R>(props: SpecPageProps<P, R>) {
   const { fields, plan: planning } = props;
-  const spec = useSpec(props.start, fields ? "form" : "yaml");
+  const draft = useDraft(props.draft);
+  const spec = useSpec(draft.found ?? props.start, fields ? "form" : "yaml");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: what the page starts with is no change by the user
+  useEffect(() => draft.keep(spec.draft, props.start), [spec.draft, props.draft]);
   const box = useRef<HTMLFormElement>(null);
   const keyed = useRef({ body: "", key: "" });
   const refused = (error: unknown, sent: Values) => spec.setErrors(fieldsOf(error, sent));
@@ -67,7 +75,10 @@ export function SpecPage<P, R>(props: SpecPageProps<P, R>) {
       if (keyed.current.body !== body) {
         keyed.current = { body, key: newKey() };
       }
-      return props.save(sent, keyed.current.key, again);
+      return props.save(sent, keyed.current.key, again).then((made) => {
+        draft.end();
+        return made;
+      });
     },
     (made: R) => props.done(made),
   );
@@ -106,6 +117,15 @@ export function SpecPage<P, R>(props: SpecPageProps<P, R>) {
           <form onSubmit={submit} ref={box} noValidate>
             <Stack gap="md">
               {props.note}
+              {draft.found ? (
+                <DraftNote
+                  hidden={hiddenIn(draft.found).filter((one) => !hiddenIn(props.start).includes(one))}
+                  discard={() => {
+                    draft.discard();
+                    restart(props.start);
+                  }}
+                />
+              ) : null}
               {props.above?.(save.error)}
               {spec.mode === "form" && fields ? (
                 <Stack gap="md" key={spec.round}>
@@ -147,6 +167,58 @@ export function SpecPage<P, R>(props: SpecPageProps<P, R>) {
         ) : null}
       </div>
     </Page>
+  );
+}
+
+/** The draft of this page: what was found, and how to keep it. `version`: see `SpecPageProps`. */
+function useDraft(version: string | undefined) {
+  const [place] = useState(() => (version === undefined ? "" : draftPlace()));
+  const [found, setFound] = useState(() => (place ? readDraft(place, version ?? "") : null));
+  const ended = useRef(false);
+  const forget = () => {
+    if (place) {
+      forgetDraft(place);
+    }
+  };
+  return {
+    found,
+    /** `values`: null while a text cannot be read. What equals the start is no draft. */
+    keep: (values: Values | null, start: Values) => {
+      if (!place || ended.current || !values) {
+        return;
+      }
+      if (same(values, start)) {
+        forget();
+      } else {
+        keepDraft(place, { values, version: version ?? "" });
+      }
+    },
+    end: () => {
+      ended.current = true;
+      forget();
+    },
+    discard: () => {
+      setFound(null);
+      forget();
+    },
+  };
+}
+
+/** Says that what is shown was entered before. `hidden`: the values that a draft does not have. */
+function DraftNote({ hidden, discard }: { hidden: string[]; discard: () => void }) {
+  return (
+    <Alert variant="default" role="status" title={t("form.draft")}>
+      <Group justify="space-between" gap="xs">
+        <Text size="sm">
+          {hidden.length === 0
+            ? t("form.draftText")
+            : t("form.draftHidden", { fields: hidden.map((one) => visible(one)).join(", ") })}
+        </Text>
+        <Button size="xs" variant="default" onClick={discard}>
+          {t("form.draftDiscard")}
+        </Button>
+      </Group>
+    </Alert>
   );
 }
 
@@ -196,10 +268,19 @@ function useSpec(start: Values, first: Mode) {
     setText(loaded.write(of, as === "json" ? "json" : "yaml"));
     setMisread([]);
   };
+  const draft = useMemo(() => {
+    if (mode === "form") {
+      return values;
+    }
+    const found = yaml && text ? yaml.read(text) : null;
+    return found && "value" in found ? found.value : null;
+  }, [mode, values, text, yaml]);
   return {
     mode,
     values,
     text,
+    /** What is being edited, or null if its text cannot be read. */
+    draft,
     errors,
     round,
     /** What was sent or shown last. */

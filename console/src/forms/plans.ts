@@ -55,7 +55,7 @@ export function again(spec: object): Values {
   return kept;
 }
 
-const MASK = "***";
+export const MASK = "***";
 
 /** The variables whose values the manager hides, and which therefore must be entered again. */
 export function hiddenIn(value: unknown, at = ""): string[] {

@@ -1,7 +1,8 @@
 import { Button, Checkbox, Text, TextInput } from "@mantine/core";
-import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { memo, type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { t } from "@/texts";
 import { type BulkAction, BulkBar } from "./Bulk";
+import { ColumnChooser, useColumns } from "./columns";
 import type { ListView } from "./listView";
 import { Empty } from "./States";
 
@@ -12,8 +13,8 @@ export interface Column<T> {
   header: string;
   cell: (row: T) => ReactNode;
   right?: boolean;
-  /** Left out if there is little room. */
-  wide?: boolean;
+  /** Left out before others if there is little room; the largest number first. Cards have none with 1 or more. */
+  wide?: boolean | number;
   /** The value by which rows are sorted. Without it, and without `order`, the column cannot be sorted. */
   sort?: (row: T) => Sortable;
   /** The field by which the manager sorts a list that is loaded page by page. */
@@ -31,6 +32,8 @@ interface Props<T> {
   more?: { load: () => void; loading: boolean } | undefined;
   /** Makes the list searchable and sortable. */
   view?: ListView;
+  /** Each row has one line, as in every table with a `view`; a text that is too long is cut and has a title. */
+  oneLine?: boolean;
   /** The text of a row that is searched. Without it, the manager searches. */
   searched?: (row: T) => string;
   /** Whether the manager searches and sorts, because only some of the rows are loaded. */
@@ -67,6 +70,15 @@ function arranged<T>({ rows, columns, view, searched, remote }: Props<T>): T[] {
   return [...found].sort((a, b) => compare(value(a), value(b)) * (descending ? -1 : 1));
 }
 
+/** Gives each cell whose text is cut a title with the whole text. */
+function nameCutCells(box: HTMLElement | null) {
+  const cells = [...(box?.querySelectorAll<HTMLElement>(".one-line td:not(.line):not(:has(button))") ?? [])];
+  const cut = cells.map((cell) => cell.scrollWidth > cell.clientWidth + 1);
+  cells.forEach((cell, index) => {
+    cell.title = cut[index] ? (cell.textContent ?? "") : "";
+  });
+}
+
 /** A table; on a narrow screen each row becomes a card whose fields have the headers as labels. */
 export function DataTable<T>(props: Props<T>) {
   const { label, columns, rows, id, empty, more, view, searched, remote, filters, bulk } = props;
@@ -77,6 +89,16 @@ export function DataTable<T>(props: Props<T>) {
   const visibleRows = shown.slice(0, limit);
   const selected = shown.filter((row) => chosen.has(id(row)));
   const searchable = view !== undefined && (searched !== undefined || remote === true);
+  const choice = useColumns(label, columns, visibleRows.length);
+  useLayoutEffect(() => nameCutCells(choice.box.current));
+  // Some cells ask for their text.
+  useEffect(() => {
+    const observer = new MutationObserver(() => nameCutCells(choice.box.current));
+    if (choice.box.current) {
+      observer.observe(choice.box.current, { childList: true, characterData: true, subtree: true });
+    }
+    return () => observer.disconnect();
+  });
   const choose = (keys: string[], on: boolean) =>
     setChosen((before) => {
       const others = [...before].filter((key) => !keys.includes(key));
@@ -88,6 +110,7 @@ export function DataTable<T>(props: Props<T>) {
       <div className="filters">
         {search}
         {filters}
+        {rows.length > 0 ? <ColumnChooser choice={choice} /> : null}
       </div>
     ) : null;
   if (shown.length === 0 && (empty || view?.search)) {
@@ -110,8 +133,13 @@ export function DataTable<T>(props: Props<T>) {
           clear={() => setChosen(new Set())}
         />
       ) : null}
-      <div className="table-box">
-        <table className={view ? "data one-line" : "data"} aria-label={label}>
+      {/* A box that scrolls has the focus, so that the arrow keys move it. */}
+      <div
+        ref={choice.box}
+        className="table-box"
+        {...(choice.scrolls ? { tabIndex: 0, role: "group", "aria-label": label } : {})}
+      >
+        <table className={view || props.oneLine ? "data one-line" : "data"} aria-label={label}>
           <thead>
             <tr>
               {bulk ? (
@@ -125,7 +153,7 @@ export function DataTable<T>(props: Props<T>) {
                   />
                 </th>
               ) : null}
-              {columns.map((column) => (
+              {choice.shown.map((column) => (
                 <Header key={column.key} column={column as Column<never>} view={view} remote={remote} />
               ))}
             </tr>
@@ -135,7 +163,8 @@ export function DataTable<T>(props: Props<T>) {
               <Row
                 key={id(row)}
                 row={row}
-                columns={columns as Column<unknown>[]}
+                columns={choice.shown as Column<unknown>[]}
+                kept={choice.isChosen}
                 choice={bulk ? (props.nameOf ?? id)(row) : undefined}
                 chosen={chosen.has(id(row))}
                 choose={(on) => choose([id(row)], on)}
@@ -160,6 +189,7 @@ export function DataTable<T>(props: Props<T>) {
             {t("table.load")}
           </Button>
         ) : null}
+        {head === null && (choice.isShort || choice.isChosen) ? <ColumnChooser choice={choice} /> : null}
       </div>
     </>
   );
@@ -244,13 +274,20 @@ function Header({
   );
 }
 
-const classOf = (column: Column<never>) =>
-  [column.right ? "right" : "", column.wide ? "wide-only" : "", column.line ? "line" : ""].join(" ").trim() ||
-  undefined;
+/** `kept`: shown even if there is little room, because the reader chose the columns. */
+const classOf = (column: Column<never>, kept = false) =>
+  [
+    column.right ? "right" : "",
+    Number(column.wide ?? 0) >= 1 && !kept ? "wide-only" : "",
+    column.line ? "line" : "",
+  ]
+    .join(" ")
+    .trim() || undefined;
 
 interface RowProps {
   row: unknown;
   columns: Column<unknown>[];
+  kept: boolean;
   /** The name of the row in its checkbox; without one, it has none. */
   choice: string | undefined;
   chosen: boolean;
@@ -259,7 +296,7 @@ interface RowProps {
 
 // `choose` is left out: it changes at each drawing, and does the same.
 const Row = memo(
-  function Row({ row, columns, choice, chosen, choose }: RowProps) {
+  function Row({ row, columns, kept, choice, chosen, choose }: RowProps) {
     return (
       <tr data-chosen={chosen || undefined}>
         {choice === undefined ? null : (
@@ -272,10 +309,13 @@ const Row = memo(
             />
           </td>
         )}
-        {columns.map((column) => (
+        {columns.map((column, place) => (
           <td
             key={column.key}
-            className={classOf(column as Column<never>)}
+            className={
+              [place === 0 ? "name" : "", classOf(column as Column<never>, kept)].join(" ").trim() ||
+              undefined
+            }
             data-label={column.header}
             title={column.line?.(row) || undefined}
           >
@@ -288,6 +328,7 @@ const Row = memo(
   (before, after) =>
     before.row === after.row &&
     before.columns === after.columns &&
+    before.kept === after.kept &&
     before.chosen === after.chosen &&
     before.choice === after.choice,
 );

@@ -6,6 +6,9 @@ import { reasonText, slotsText, visible } from "./format";
 import { Empty } from "./States";
 import { Age } from "./Time";
 
+const whyOf = (session: Session) =>
+  session.hold ? visible(session.hold.text) : session.reason ? reasonText(session.reason) : t("queue.fresh");
+
 /** Waiting sessions, each with the reason. */
 export function Queue({ sessions, groups }: { sessions: Session[]; groups?: boolean }) {
   return (
@@ -13,6 +16,7 @@ export function Queue({ sessions, groups }: { sessions: Session[]; groups?: bool
       label={t("queue.label")}
       rows={sessions}
       id={(session) => session.id}
+      oneLine
       empty={<Empty title={t("queue.empty")} />}
       columns={[
         {
@@ -35,21 +39,14 @@ export function Queue({ sessions, groups }: { sessions: Session[]; groups?: bool
               },
             ]
           : []),
-        { key: "slots", header: t("field.requested"), cell: (session) => slotsText(session.slots) },
-        { key: "since", header: t("field.waiting"), cell: (session) => <Age at={session.created_at} /> },
         {
-          key: "why",
-          header: t("field.why"),
-          cell: (session) => (
-            <span>
-              {session.hold
-                ? visible(session.hold.text)
-                : session.reason
-                  ? reasonText(session.reason)
-                  : t("queue.fresh")}
-            </span>
-          ),
+          key: "slots",
+          header: t("field.requested"),
+          wide: 0.5,
+          cell: (session) => slotsText(session.slots),
         },
+        { key: "since", header: t("field.waiting"), cell: (session) => <Age at={session.created_at} /> },
+        { key: "why", header: t("field.why"), line: whyOf, cell: whyOf },
       ]}
     />
   );

@@ -4,6 +4,7 @@ import { type ReactNode, useEffect, useState } from "react";
 import { MissingPart } from "@/api/build";
 import { ApiProblem, NoAnswer } from "@/api/client";
 import { t } from "@/texts";
+import { Page } from "./Page";
 
 /** What went wrong, and what to do next. */
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
@@ -98,22 +99,27 @@ function Loading({ height }: { height: number }) {
   );
 }
 
-/** The data of a query: a skeleton until it arrives, or the problem if it failed and there is no older data. */
+/**
+ * The data of a query: a skeleton until it arrives, or the problem if it failed and there is no older data.
+ * `page`: the heading of the problem, where the data is what the page is about.
+ */
 export function Loaded<T>({
   query,
   height = 160,
+  page,
   children,
 }: {
   query: UseQueryResult<T>;
   height?: number;
+  page?: string;
   children: (data: T) => ReactNode;
 }) {
   if (query.data !== undefined) {
     return <>{children(query.data)}</>;
   }
-  return query.error ? (
-    <Problem error={query.error} retry={() => void query.refetch()} />
-  ) : (
-    <Loading height={height} />
-  );
+  if (!query.error) {
+    return <Loading height={height} />;
+  }
+  const problem = <Problem error={query.error} retry={() => void query.refetch()} />;
+  return page === undefined ? problem : <Page title={page}>{problem}</Page>;
 }

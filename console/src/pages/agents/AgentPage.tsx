@@ -29,7 +29,7 @@ export function AgentPage() {
   const stats = useQuery(agentStatsQuery(id));
   const occupancy = useQuery(occupancyQuery({ agent: id }));
   return (
-    <Loaded query={agent} height={300}>
+    <Loaded query={agent} height={300} page={id}>
       {(found) => (
         <Page
           title={found.id}

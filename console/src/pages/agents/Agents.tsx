@@ -164,16 +164,18 @@ export function Agents() {
               searched={(agent) => agent.id}
               bulk={administers ? BULK : undefined}
               filters={
-                <Select
-                  size="xs"
-                  label={t("field.group")}
-                  clearable
-                  data={groups}
-                  value={group ?? null}
-                  onChange={(value) =>
-                    void navigate({ search: (before) => ({ ...before, group: value ?? undefined }) })
-                  }
-                />
+                groups.length === 0 ? null : (
+                  <Select
+                    size="xs"
+                    label={t("field.group")}
+                    clearable
+                    data={groups}
+                    value={group ?? null}
+                    onChange={(value) =>
+                      void navigate({ search: (before) => ({ ...before, group: value ?? undefined }) })
+                    }
+                  />
+                )
               }
             />
           )}

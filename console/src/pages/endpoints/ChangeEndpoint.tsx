@@ -39,7 +39,7 @@ export function ChangeEndpoint() {
     gcTime: 0,
   });
   return (
-    <Loaded query={endpoint} height={300}>
+    <Loaded query={endpoint} height={300} page={visible(name)}>
       {(found) =>
         found.endpoint.spec ? (
           <Change name={name} found={found} />
@@ -60,6 +60,7 @@ function Change({ name, found }: { name: string; found: Latest<Values> & { endpo
       title={t("endpoint.changeTitle", { name: visible(name) })}
       lead={t("endpoint.changeText", { count: found.endpoint.replicas })}
       start={base.value}
+      draft={base.etag}
       fields={(form) => <EndpointFields form={form} named />}
       note={<Text size="sm">{t("endpoint.changeKeeps")}</Text>}
       verb={t("endpoint.rollOut")}

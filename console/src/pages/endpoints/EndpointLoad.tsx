@@ -29,7 +29,7 @@ function Charts({ load }: { load: Load }) {
       <Chart title={t("load.errors")} {...charts.errors} span={span} unit={units.plain} />
       <Chart title={t("load.firstToken")} {...charts.firstToken} span={span} unit={units.milliseconds} />
       <Chart title={t("load.tokens")} {...charts.tokens} span={span} unit={units.plain} />
-      <Chart title={t("load.queue")} {...charts.queue} span={span} unit={units.plain} />
+      <Chart title={t("load.queue")} {...charts.queue} span={span} unit={units.whole} />
       <Chart title={t("load.replicas")} {...charts.replicas} span={span} unit={units.whole} />
     </>
   );

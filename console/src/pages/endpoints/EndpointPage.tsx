@@ -33,7 +33,7 @@ export function EndpointPage() {
     queryFn: () => unwrapVersioned(api.GET("/v1/endpoints/{name}", { params: { path: { name } } })),
   });
   return (
-    <Loaded query={query} height={300}>
+    <Loaded query={query} height={300} page={visible(name)}>
       {({ value: endpoint }) => (
         <Page
           title={visible(endpoint.name)}

@@ -73,7 +73,7 @@ function Like({ name }: { name: string }) {
     queryFn: () => unwrap(api.GET("/v1/endpoints/{name}", { params: { path: { name } } })),
   });
   return (
-    <Loaded query={endpoint} height={300}>
+    <Loaded query={endpoint} height={300} page={t("endpoints.create")}>
       {(found) => <Start spec={again(found.spec ?? {})} lead={t("form.like", { name: visible(name) })} />}
     </Loaded>
   );
@@ -86,6 +86,7 @@ function Start({ spec, lead, note }: { spec: Values; lead?: string; note?: React
       title={t("endpoints.create")}
       lead={lead ?? t("newEndpoint.lead")}
       start={spec}
+      draft=""
       note={
         <>
           {note}

@@ -132,12 +132,15 @@ export function GroupPage() {
   );
 }
 
+const whyOf = (session: Session) => visible(session.hold?.text ?? t("queue.fresh"));
+
 function GroupQueue({ sessions }: { sessions: Session[] }) {
   return (
     <DataTable
       label={t("queue.label")}
       rows={sessions}
       id={(session) => session.id}
+      oneLine
       empty={<Empty title={t("queue.empty")} />}
       columns={[
         {
@@ -150,14 +153,15 @@ function GroupQueue({ sessions }: { sessions: Session[] }) {
           ),
         },
         { key: "user", header: t("field.user"), wide: true, cell: (session) => visible(session.user ?? "") },
-        { key: "slots", header: t("field.requested"), cell: (session) => slotsText(session.slots) },
-        { key: "since", header: t("field.waiting"), cell: (session) => <Age at={session.created_at} /> },
-        { key: "start", header: t("why.expected"), cell: (session) => <Start id={session.id} /> },
         {
-          key: "why",
-          header: t("field.why"),
-          cell: (session) => visible(session.hold?.text ?? t("queue.fresh")),
+          key: "slots",
+          header: t("field.requested"),
+          wide: 0.5,
+          cell: (session) => slotsText(session.slots),
         },
+        { key: "since", header: t("field.waiting"), cell: (session) => <Age at={session.created_at} /> },
+        { key: "start", header: t("why.expected"), wide: 1, cell: (session) => <Start id={session.id} /> },
+        { key: "why", header: t("field.why"), line: whyOf, cell: whyOf },
       ]}
     />
   );

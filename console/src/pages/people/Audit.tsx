@@ -14,15 +14,13 @@ import { t } from "@/texts";
 type Entry = Schemas["AuditEntry"];
 const FILTERS = ["actor", "resource", "action"] as const;
 
+const whatOf = (entry: Entry) => visible(`${entry.resource} ${entry.name ?? ""}`);
+
 const COLUMNS: Column<Entry>[] = [
   { key: "at", header: t("field.at"), order: "at", cell: (entry) => <Age at={entry.at} /> },
   { key: "actor", header: t("field.actor"), cell: (entry) => visible(entry.actor) },
   { key: "action", header: t("field.action"), cell: (entry) => visible(entry.action) },
-  {
-    key: "what",
-    header: t("audit.what"),
-    cell: (entry) => visible(`${entry.resource} ${entry.name ?? ""}`),
-  },
+  { key: "what", header: t("audit.what"), line: whatOf, cell: whatOf },
   { key: "status", header: t("audit.answer"), right: true, cell: (entry) => entry.status },
   { key: "from", header: t("audit.from"), wide: true, cell: (entry) => entry.from_address },
   { key: "change", header: t("audit.change"), cell: (entry) => <Change entry={entry} /> },

@@ -27,7 +27,7 @@ export function ProjectPage() {
   });
   const members = useQuery(membersQuery(name));
   return (
-    <Loaded query={project}>
+    <Loaded query={project} page={visible(name)}>
       {(found) => (
         <Page
           title={visible(found.name)}

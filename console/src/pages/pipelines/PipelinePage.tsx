@@ -22,7 +22,7 @@ export function PipelinePage() {
   const { ref } = useParams({ from: "/pipelines/$ref" });
   const pipeline = useQuery(pipelineQuery(ref));
   return (
-    <Loaded query={pipeline} height={300}>
+    <Loaded query={pipeline} height={300} page={visible(ref)}>
       {(found) => (
         <Page
           title={visible(found.name)}

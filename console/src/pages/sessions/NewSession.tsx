@@ -37,7 +37,7 @@ export function NewSession() {
 function Like({ id }: { id: string }) {
   const session = useQuery(sessionQuery(id));
   return (
-    <Loaded query={session} height={300}>
+    <Loaded query={session} height={300} page={t("sessions.create")}>
       {(found) => {
         const spec = again(found.spec);
         return (
@@ -67,6 +67,7 @@ function Start({ spec, lead }: { spec: Values; lead?: string }) {
       title={t("sessions.create")}
       lead={lead ?? t("newSession.lead")}
       start={spec}
+      draft=""
       note={
         <>
           {lead === undefined ? <TemplateChoice /> : null}
@@ -103,7 +104,7 @@ function TemplateChoice() {
 function FromTemplate({ name }: { name: string }) {
   const template = useQuery(templateQuery(name));
   return (
-    <Loaded query={template} height={300}>
+    <Loaded query={template} height={300} page={t("sessions.create")}>
       {({ value }) => <TemplateStart template={value} />}
     </Loaded>
   );
@@ -117,6 +118,7 @@ function TemplateStart({ template }: { template: Schemas["TemplateView"] }) {
       title={t("sessions.create")}
       lead={t("form.likeTemplate", { name: visible(template.name), version: template.version })}
       start={{ version: template.version }}
+      draft={String(template.version)}
       fields={(form) => (
         <>
           <ParameterFields

@@ -32,7 +32,7 @@ export function SessionPage() {
   const { ref } = useParams({ from: "/sessions/$ref" });
   const session = useQuery(sessionQuery(ref));
   return (
-    <Loaded query={session} height={300}>
+    <Loaded query={session} height={300} page={visible(ref)}>
       {(found) => <Shown session={found} />}
     </Loaded>
   );

@@ -20,6 +20,9 @@ import { t } from "@/texts";
 const noteOf = (session: Session) =>
   visible(session.hold?.text ?? (session.reason ? reasonText(session.reason) : ""));
 
+const isFiltered = ({ sort: _, ...others }: SessionSearch) =>
+  Object.values(others).some((value) => value !== undefined);
+
 const path = (session: Session) => ({ params: { path: { ref: session.id } } });
 
 const BULK: BulkAction<Session>[] = [
@@ -58,11 +61,11 @@ const COLUMNS: Column<Session>[] = [
     order: "status",
     cell: (session) => <StatusText status={shownStatus(session)} />,
   },
-  { key: "type", header: t("field.type"), wide: true, cell: (session) => session.type },
+  { key: "type", header: t("field.type"), wide: 4, cell: (session) => session.type },
   {
     key: "user",
     header: t("field.user"),
-    wide: true,
+    wide: 2,
     order: "user",
     cell: (session) => visible(session.user ?? ""),
   },
@@ -70,16 +73,17 @@ const COLUMNS: Column<Session>[] = [
     key: "project",
     header: t("field.project"),
     order: "project",
-    wide: true,
+    wide: 3,
     cell: (session) => visible(session.project ?? ""),
   },
   {
     key: "group",
     header: t("field.group"),
+    wide: 1,
     order: "resource_group",
     cell: (session) => session.resource_group,
   },
-  { key: "slots", header: t("field.requested"), cell: (session) => slotsText(session.slots) },
+  { key: "slots", header: t("field.requested"), wide: 0.5, cell: (session) => slotsText(session.slots) },
   {
     key: "created",
     header: t("field.created"),
@@ -89,7 +93,6 @@ const COLUMNS: Column<Session>[] = [
   {
     key: "note",
     header: t("field.note"),
-    wide: true,
     line: noteOf,
     cell: noteOf,
   },
@@ -138,13 +141,17 @@ export function Sessions() {
               columns={COLUMNS}
               view={view}
               remote
-              filters={<Filters search={search} />}
+              filters={rows.length > 0 || isFiltered(search) ? <Filters search={search} /> : null}
               bulk={mayChange ? BULK : undefined}
               nameOf={(session) => session.name}
               empty={
-                <Empty title={t("sessions.empty")} command="moorage run -- echo hello">
-                  {t("sessions.emptyText")}
-                </Empty>
+                isFiltered(search) ? (
+                  <Empty title={t("sessions.empty")}>{t("sessions.emptyText")}</Empty>
+                ) : (
+                  <Empty title={t("sessions.none")} command="moorage run -- echo hello">
+                    {t("sessions.noneText")}
+                  </Empty>
+                )
               }
               more={
                 sessions.hasNextPage

@@ -97,7 +97,7 @@ export function ChangeTemplate() {
   const { name } = useParams({ from: "/templates/$name/change" });
   const template = useQuery({ ...templateQuery(name), queryKey: ["templates", name, "change"], gcTime: 0 });
   return (
-    <Loaded query={template} height={300}>
+    <Loaded query={template} height={300} page={visible(name)}>
       {({ value, etag }) => <Change template={value} etag={etag} />}
     </Loaded>
   );

@@ -20,7 +20,7 @@ export function TemplatePage() {
   const { name } = useParams({ from: "/templates/$name" });
   const template = useQuery(templateQuery(name));
   return (
-    <Loaded query={template} height={300}>
+    <Loaded query={template} height={300} page={visible(name)}>
       {({ value }) => <Shown template={value} />}
     </Loaded>
   );
