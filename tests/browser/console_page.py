@@ -71,6 +71,8 @@ class Console:
             self.complaints.append(f"{name} is wider than the screen")
 
     def go(self, page: Page, path: str, heading: str) -> None:
+        """Open a page as if for the first time: forms have no draft."""
+        page.evaluate("try { sessionStorage.clear() } catch {}")
         page.goto(f"{self.url}/console/{path}")
         expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
 

@@ -2,8 +2,9 @@
 ``python -m tests.browser.gallery FOLDER``.
 
 Opens every route in both themes and four widths on three installations: without nodes, with three,
-and with 300 nodes and 1,000 sessions. The last two have a day of history. FOLDER/index.html shows
-all screens, and FOLDER/sheets has one image for each page.
+and with 300 nodes and 1,000 sessions. The last two have a day of history. FOLDER/index.html is a
+contact sheet with a row for each page, in which screens with faults are marked; FOLDER/faults.json
+lists the faults.
 """
 
 from __future__ import annotations
