@@ -1,1 +1,0 @@
-import{i as e}from"./index-CGQLewSP.js";import{V as t}from"./parts-cJgJbnA8.js";import{C as n}from"./libraries-EC9DdFE7.js";var r=n();function i({ranges:n,value:i,onChange:a}){return(0,r.jsx)(e,{size:`xs`,transitionDuration:0,"aria-label":t(`history.range`),data:n.map(e=>({value:e,label:t(`history.${e}`)})),value:i,onChange:e=>a(e)})}export{i as t};
