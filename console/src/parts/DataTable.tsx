@@ -1,10 +1,20 @@
 import { Button, Checkbox, Text, TextInput } from "@mantine/core";
-import { memo, type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { memo, type ReactNode, Suspense, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { t } from "@/texts";
 import { type BulkAction, BulkBar } from "./Bulk";
-import { ColumnChooser, useColumns } from "./columns";
+import { type Choice, type Choosable, useColumns } from "./columns";
+import { lazy } from "./lazy";
 import type { ListView } from "./listView";
 import { Empty } from "./States";
+
+// Its list is not a part of the first page.
+const ColumnChooser = lazy(() => import("./ColumnChooser"));
+
+const Columns = ({ choice }: { choice: Choice<Choosable> }) => (
+  <Suspense>
+    <ColumnChooser choice={choice} />
+  </Suspense>
+);
 
 type Sortable = string | number | null | undefined;
 
@@ -110,7 +120,7 @@ export function DataTable<T>(props: Props<T>) {
       <div className="filters">
         {search}
         {filters}
-        {rows.length > 0 ? <ColumnChooser choice={choice} /> : null}
+        {rows.length > 0 ? <Columns choice={choice} /> : null}
       </div>
     ) : null;
   if (shown.length === 0 && (empty || view?.search)) {
@@ -189,7 +199,7 @@ export function DataTable<T>(props: Props<T>) {
             {t("table.load")}
           </Button>
         ) : null}
-        {head === null && (choice.isShort || choice.isChosen) ? <ColumnChooser choice={choice} /> : null}
+        {head === null && (choice.isShort || choice.isChosen) ? <Columns choice={choice} /> : null}
       </div>
     </>
   );

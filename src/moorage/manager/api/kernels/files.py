@@ -70,7 +70,7 @@ class FilesQuery(Model):
         Path,
         Field(
             min_length=1,
-            description="In the session: absolute, or relative to where its commands start.",
+            description="Absolute, or relative to where its commands start.",
         ),
     ] = "."
     kernel: Annotated[
@@ -83,7 +83,7 @@ class FileQuery(FilesQuery):
         Path,
         Field(
             min_length=1,
-            description="In the session: absolute, or relative to where its commands start.",
+            description="Absolute, or relative to where its commands start.",
         ),
     ]
 
@@ -241,6 +241,8 @@ async def put_session_file(call: Call[None, FileQuery]) -> StoredFile:
     if name in ("", ".", ".."):
         raise InvalidInput(
             f"path: {query.path!r} does not end in the name of a file",
+            field="path",
+            where="query",
             next_step="end the path with the name under which the file is to be stored",
         )
 

@@ -148,10 +148,7 @@ def _require(registration: Registration | None) -> Registration:
 @route(
     "GET",
     "/v1/managers",
-    (
-        "List the managers of this database, with the leader and the agents and proxies that each "
-        "serves"
-    ),
+    ("List the managers, with the leader, and the agents and proxies that each serves"),
     returns=Items[ManagerView],
     access="auditor",
 )

@@ -181,7 +181,7 @@ async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupanc
     "/v1/occupancy/history",
     (
         "Get the capacity of resource groups, its use and the number of pending sessions over "
-        "time: by minute for two days, by hour for ninety days, by day for ten years"
+        "time. Minutes are kept for two days, hours for ninety, days for ten years."
     ),
     query=OccupancyHistoryQuery,
     returns=OccupancyHistory,

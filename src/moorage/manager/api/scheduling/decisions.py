@@ -59,10 +59,7 @@ async def list_scheduler_decisions(call: Call[None, TimeRangeQuery]) -> Decision
 
 class PassQuery(TimeRangeQuery):
     session: NoNul | None = Field(
-        None,
-        description=(
-            "Id of a session: only passes in which it waited, was placed or was preempted."
-        ),
+        None, description="Id: only passes that place, preempt or hold this session."
     )
 
 
