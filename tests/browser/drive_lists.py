@@ -9,7 +9,6 @@ import json
 import re
 import sys
 import urllib.request
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -215,14 +214,34 @@ def heat_map(console: Console, page: Page) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
 
 
-def rounds(started: dict[str, float], ended: dict[str, float]) -> int:
-    """The longest chain of requests each of which started after the one before had ended."""
-    longest: dict[str, int] = {}
-    for one in sorted(started, key=started.__getitem__):
-        before = (longest[other] for other in longest if ended.get(other, inf) <= started[one])
-        longest[one] = 1 + max(before, default=0)
+# When a selector first matches, by the page's clock, which the requests are measured by, too.
+FIRST_SEEN = """
+window.seen = {};
+const watched = { heading: 'h1', data: '.tile' };
+new MutationObserver(() => {
+  for (const [name, selector] of Object.entries(watched)) {
+    if (!(name in window.seen) && document.querySelector(selector)) {
+      window.seen[name] = performance.now();
+    }
+  }
+}).observe(document, { childList: true, subtree: true });
+"""
+REQUESTS = """
+[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+  .map((request) => [request.startTime, request.responseEnd])
+"""
 
-    return max(longest.values())
+
+def rounds(requests: list[tuple[float, float]], until: float) -> int:
+    """The longest chain of requests that ended by ``until``, each of which started after the one
+    before had ended."""
+    chains: list[tuple[float, int]] = []
+    for started, ended in sorted(requests):
+        if 0 < ended <= until:
+            before = (length for other, length in chains if other <= started)
+            chains.append((ended, 1 + max(before, default=0)))
+
+    return max(length for _, length in chains)
 
 
 def first_content(console: Console, page: Page) -> dict[str, float]:
@@ -230,30 +249,26 @@ def first_content(console: Console, page: Page) -> dict[str, float]:
     its heading is shown, and the requests in series until its heading and its data are."""
     state = page.context.storage_state()
     context = console.browser.new_context(storage_state=state)
+    context.add_init_script(FIRST_SEEN)
     fresh = context.new_page()
     link = context.new_cdp_session(fresh)
     received = [0.0]
-    started: dict[str, float] = {}
-    ended: dict[str, float] = {}
 
-    def start(event: dict[str, Any]) -> None:
-        started.setdefault(event["requestId"], event["timestamp"])
-
-    def end(event: dict[str, Any]) -> None:
+    def add(event: dict[str, Any]) -> None:
         received[0] += event["encodedDataLength"]
-        ended[event["requestId"]] = event["timestamp"]
 
     link.send("Network.enable")
     link.send("Network.emulateNetworkConditions", SLOW)
-    link.on("Network.requestWillBeSent", start)
-    link.on("Network.loadingFinished", end)
+    link.on("Network.loadingFinished", add)
     fresh.goto(f"{console.url}/", wait_until="commit")
     fresh.get_by_role("heading", name="Overview", level=1).wait_for()
     entry = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
     found = {"seconds": fresh.evaluate(entry) / 1000, "bytes": received[0]}
-    found["rounds to heading"] = rounds({one: started[one] for one in ended}, ended)
     fresh.locator(".tile").first.wait_for()
-    found["rounds to data"] = rounds({one: started[one] for one in ended}, ended)
+    requests = fresh.evaluate(REQUESTS)
+    for name, at in fresh.evaluate("window.seen").items():
+        found[f"rounds to {name}"] = rounds(requests, at)
+
     assert fresh.url == f"{console.url}/console/", "the root of the manager is the console"
     context.close()
 

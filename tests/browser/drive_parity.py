@@ -346,9 +346,9 @@ def filters(console: Console, page: Page) -> None:
     """After ``bulk``. Filters are in the address: a reload and a link show the same list."""
     console.go(page, "audit", "Audit")
     page.get_by_label("Action", exact=True).fill("archive_project")
-    page.get_by_label("By", exact=True).fill("admin")
+    page.get_by_label("By", exact=True).fill("user:admin")
     table = page.get_by_role("table", name="Audit")
-    expect(page).to_have_url(re.compile("action=archive_project.*actor=admin|actor=admin.*action="))
+    expect(page).to_have_url(re.compile("action=archive_project.*actor=user|actor=user.*action="))
     expect(table.get_by_role("row").filter(has_text="archive_project")).not_to_have_count(0)
     expect(table.get_by_role("row").filter(has_text="create_")).to_have_count(0)
     rows = table.get_by_role("row").count()

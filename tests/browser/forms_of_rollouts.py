@@ -44,7 +44,7 @@ def scale(console: Console, page: Page) -> None:
     dialog = page.get_by_role("dialog")
     for wrong in ("", "1001", "-1"):
         dialog.get_by_label("Replicas").fill(wrong)
-        expect(dialog).to_contain_text("A whole number from 0 to 1000.")
+        expect(dialog).to_contain_text("A whole number from 0 to 1,000.")
         expect(dialog.get_by_role("button", name="Scale", exact=True)).to_be_disabled()
 
     dialog.get_by_label("Replicas").fill("2")

@@ -45,7 +45,7 @@ async def test_pages_have_no_visible_fault(platform: Platform, tmp_path: Path) -
     )
     screens = await asyncio.to_thread(gallery.look, platform, tmp_path, some)
     assert len(screens) == len(gallery.routes()) * len(WIDTHS)
-    assert gallery.faults_of(screens) == []
+    assert not gallery.faults_of(screens), "\n".join(gallery.faults_of(screens))
 
 
 async def test_drafts_and_locale(platform: Platform, tmp_path: Path) -> None:
