@@ -97,8 +97,9 @@ class Requests:
             query.append((draw(self._words), draw(self._words)))
 
         body = None
-        if "requestBody" in operation:
-            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        content = operation.get("requestBody", {}).get("content", {})
+        if "application/json" in content:  # and not the bytes of a file
+            schema = content["application/json"]["schema"]
             body = draw(self.values(schema))
             if draw(st.integers(0, 3)) == 0:
                 body = draw(self._damaged(body))

@@ -19,6 +19,7 @@ STREAMS = {
     "/v1/events",
     "/v1/sessions/{ref:.+}/exec",
     "/v1/sessions/{ref:.+}/executions/{run_id}/events",
+    "/v1/sessions/{ref:.+}/files/content",
     "/v1/sessions/{ref:.+}/logs",
 }
 READ = ("/v1/sessions", "/v1/groups/default", "/version", "/openapi.json", "/docs")
