@@ -84,14 +84,16 @@ def routes() -> list[str]:
     return found
 
 
-def everything(*, furnished: bool) -> Look:
-    """All pages. ``furnished``: the objects in ``NAMES`` exist."""
+def everything(*, furnished: bool, nodes: int = 1) -> Look:
+    """All pages. ``furnished``: the objects in ``NAMES`` exist. ``nodes``: simulated nodes, whose
+    names have as many digits as they need."""
+    names = NAMES | {"/agents/$id": f"sim-{0:0{len(str(nodes - 1))}}"}
     pages = {}
     absent = set()
     for route in routes():
         path = route
         name = route.strip("/").replace("/", ".").replace("$", "") or "overview"
-        for prefix, value in NAMES.items():
+        for prefix, value in names.items():
             if route == prefix or route.startswith(f"{prefix}/"):
                 exists = furnished or prefix in FIRST
                 path = re.sub(r"\$\w+", value if exists else ABSENT, route)
@@ -139,12 +141,11 @@ def started(folder: Path) -> Iterator[Platform]:
         shutil.rmtree(home)
 
 
-async def prepare(platform: Platform, name: str) -> None:
+async def prepare(platform: Platform, name: str, nodes: int) -> None:
     await platform.wait_until_ready()
     if name == "none":
         return
 
-    nodes = installations.NODES if name == "many" else 3
     await installations.furnish(platform, DAY_HOURS, nodes)
     await installations.possess(platform)
     if name == "many":
@@ -186,13 +187,14 @@ def main() -> int:
     for name in given.installations:
         folder = given.folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        asked = everything(furnished=name != "none")
+        nodes = installations.NODES if name == "many" else 3
+        asked = everything(furnished=name != "none", nodes=nodes)
         if given.pages:
             chosen = {page: asked.pages[page] for page in given.pages}
             asked = Look(chosen, asked.absent)
 
         with started(Path(tempfile.gettempdir())) as platform:
-            asyncio.run(prepare(platform, name))
+            asyncio.run(prepare(platform, name, nodes))
             screens[name] = look(platform, folder, asked)
 
         found = faults_of(screens[name])

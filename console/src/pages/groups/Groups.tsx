@@ -6,6 +6,7 @@ import { groupsQuery } from "@/api/queries";
 import { Opener } from "@/parts/actions";
 import type { BulkAction } from "@/parts/Bulk";
 import { DataTable } from "@/parts/DataTable";
+import { number } from "@/parts/format";
 import { useListView } from "@/parts/listView";
 import { Only } from "@/parts/Only";
 import { Page, Section } from "@/parts/Page";
@@ -88,21 +89,21 @@ export function Groups() {
                   header: t("nav.agents"),
                   right: true,
                   sort: (group) => group.agents,
-                  cell: (group) => group.agents,
+                  cell: (group) => number(group.agents),
                 },
                 {
                   key: "running",
                   header: t("groups.placed"),
                   right: true,
                   sort: (group) => group.running,
-                  cell: (group) => group.running,
+                  cell: (group) => number(group.running),
                 },
                 {
                   key: "pending",
                   header: t("field.waiting"),
                   right: true,
                   sort: (group) => group.pending,
-                  cell: (group) => group.pending,
+                  cell: (group) => number(group.pending),
                 },
               ]}
             />

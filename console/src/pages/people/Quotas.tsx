@@ -7,7 +7,7 @@ import { Confirm, Opener } from "@/parts/actions";
 import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
-import { amount, compareSlots, slotName, visible } from "@/parts/format";
+import { amount, compareSlots, number, slotName, visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
@@ -77,7 +77,7 @@ export function Quotas() {
                   key: "action",
                   header: t("field.action"),
                   cell: (quota) => (
-                    <Group gap={6} wrap="nowrap">
+                    <Group gap={6} className="row-actions">
                       <Opener
                         label={t("action.edit")}
                         dialog={(close) => <QuotaForm base={quota} close={close} />}
@@ -97,7 +97,7 @@ export function Quotas() {
 }
 
 const ofLimit = (used: number, limit: number | null) =>
-  limit === null ? String(used) : t("usage.of", { used, capacity: limit });
+  limit === null ? number(used) : t("usage.of", { used, capacity: limit });
 
 function SlotUse({ quota }: { quota: Quota }) {
   const names = [...new Set([...Object.keys(quota.slots), ...Object.keys(quota.used)])].sort(compareSlots);

@@ -173,14 +173,14 @@ function Actions({ user }: { user: User }) {
   const remove = <Delete kind="users" name={user.name} />;
   if (user.archived_at) {
     return (
-      <Group gap={6} wrap="nowrap">
+      <Group gap={6} className="row-actions">
         {archive}
         {remove}
       </Group>
     );
   }
   return (
-    <Group gap={6} wrap="nowrap">
+    <Group gap={6} className="row-actions">
       <Opener label={t("action.edit")} dialog={(close) => <UserForm base={user} close={close} />} />
       <Opener label={t("users.password")} dialog={(close) => <PasswordForm user={user} close={close} />} />
       {user.status === "active" ? <Disable user={user} /> : null}
