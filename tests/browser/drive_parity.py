@@ -177,6 +177,43 @@ def quotas(console: Console, page: Page) -> None:
     assert items(console, "/v1/quotas") == []
 
 
+def qos(console: Console, page: Page) -> None:
+    console.go(page, "quotas", "Quotas")
+    dialog = opened(page, "New QoS")
+    dialog.get_by_label("Name").fill("debug")
+    dialog.get_by_label("Priority").fill("50")
+    dialog.get_by_label("Price factor").fill("0.5")
+    dialog.get_by_label("Longest time limit").fill("30")
+    dialog.get_by_label("Largest request").fill("cuda.device=1")
+    page.keyboard.press("Enter")
+    dialog.get_by_label("All projects may use it").uncheck()
+    dialog.get_by_label("Permitted projects").fill("default")
+    page.keyboard.press("Enter")
+    submit(page, "Save")
+    found = call(console, "/v1/qos/debug")
+    assert (found["priority"], found["price_factor"], found["max_time_s"]) == (50, 0.5, 1800), found
+    assert found["max_per_session"] == {"cuda.device": "1"}, found
+    assert found["projects"] == ["default"], found
+    row = row_of(page, "debug")
+    expect(row).to_contain_text("30 min")
+    expect(row).to_contain_text("cuda.device=1 each")
+
+    console.go(page, "new-session", "New session")
+    page.get_by_label("Quality of service (QoS)").select_option("debug")
+    console.go(page, "quotas", "Quotas")
+
+    row_of(page, "debug").get_by_role("button", name="Edit").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Placed sessions of a user").fill("2")
+    dialog.get_by_label("Longest time limit").fill("")
+    submit(page, "Save")
+    found = call(console, "/v1/qos/debug")
+    assert (found["max_running_per_user"], found["max_time_s"]) == (2, None), found
+    row_of(page, "debug").get_by_role("button", name="Delete").click()
+    submit(page, "Delete")
+    assert items(console, "/v1/qos") == []
+
+
 def budgets(console: Console, page: Page) -> None:
     console.go(page, "usage", "Usage and budgets")
     dialog = opened(page, "New budget")
@@ -395,6 +432,28 @@ def groups(console: Console, page: Page) -> None:
     dialog.get_by_label("Purpose").fill("for tests")
     submit(page, "Save")
     assert call(console, "/v1/groups/silver")["options"]["description"] == "for tests"
+    assert call(console, "/v1/groups/silver")["options"]["limits"] is None
+
+    limits = opened(page, "Edit").get_by_role("group", name="Limits of sessions and users")
+    limits.get_by_label("Longest batch session").fill("90")
+    limits.get_by_label("Waiting sessions of a user").fill("7")
+    limits.get_by_label("Largest request").fill("cuda.device=2")
+    page.keyboard.press("Enter")
+    submit(page, "Save")
+    found = call(console, "/v1/groups/silver")["options"]["limits"]
+    assert (found["max_batch_time_s"], found["max_pending_per_user"]) == (5400, 7), found
+    assert found["max_per_session"] == {"cuda.device": "2"}, found
+
+    limits = opened(page, "Edit").get_by_role("group", name="Limits of sessions and users")
+    limits.get_by_label("Default of batch sessions").fill("91")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("is above `max_batch_time_s`")
+    for label in ("Default of batch sessions", "Longest batch session"):
+        limits.get_by_label(label).fill("")
+    limits.get_by_label("Waiting sessions of a user").fill("")
+    limits.get_by_label("Largest request").press("Backspace")
+    submit(page, "Save")
+    assert call(console, "/v1/groups/silver")["options"]["limits"] is None
 
 
 def former_names(console: Console, page: Page) -> None:
@@ -565,6 +624,7 @@ def main(url: str, key: str, pictures: Path) -> None:
                 own_keys,
                 prices,
                 quotas,
+                qos,
                 budgets,
                 users,
                 projects,

@@ -112,6 +112,7 @@ PAGES = {
     ),
     "docs/slurm.md": Page(absent={"block:moorage run --group site": SLURM}),
     "docs/from-slurm.md": Page(),
+    "docs/resource-groups.md": Page(),
     "docs/sdk.md": Page(
         absent={
             "block:npm install openapi-fetch": GENERATORS,

@@ -173,6 +173,17 @@ async def test_budgets(one_node: Platform) -> None:
     ]
 
 
+async def test_qos(one_node: Platform) -> None:
+    user = (await asyncio.to_thread(one_node.run, "keys", "list", "-o", "json")).stdout
+    shown = await asyncio.to_thread(example, one_node, "qos.py")
+    owner = json.loads(user)["keys"][0]["user"]
+    assert shown.splitlines() == [
+        "first: priority 50, time limit 600 s",
+        f"second: user {owner} in QoS debug: 1 concurrent sessions of 1",
+        "long: 403 timeout_s = 3600 is above 600, the time limit of qos 'debug'",
+    ]
+
+
 async def test_pipelines(one_node: Platform) -> None:
     await asyncio.to_thread(use_pipelines, one_node)
 

@@ -6,22 +6,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
-from typing import Any, Literal
+from typing import Any
 
 from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot
-from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
+from moorage.manager.scheduling.core.model import (
+    Allocation,
+    KernelRequest,
+    Quota,
+    QuotaScope,
+    Running,
+)
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import KernelPlace
+from moorage.manager.scheduling.core.shape import user_of_qos
 
 PLANS = examples(100)
 NOW = 1_000
 USERS = ("ann", "bob", "eve")
-# Scopes of quotas on what a user holds: in all resource groups, and in the one that is planned.
-OF_USERS: st.SearchStrategy[Literal["user", "group-user"]] = st.sampled_from(["user", "group-user"])
+# What a quota limits: a user in all resource groups, a user in the one that is planned, a QoS, and a
+# user of a QoS.
+SUBJECTS: st.SearchStrategy[tuple[QuotaScope, str]] = st.one_of(
+    st.sampled_from([(scope, user) for scope in ("user", "group-user") for user in USERS]),
+    st.sampled_from(
+        [("qos", "debug"), *(("qos-user", user_of_qos("debug", user)) for user in USERS)]
+    ),
+)
+QOS = st.sampled_from(["", "", "debug"])
 Amounts = dict[tuple[str, str], int]  # by slot and device ("" for cpu and mem)
 
 SLOTS = st.fixed_dictionaries(
@@ -114,6 +128,7 @@ def pending_session(draw: st.DrawFn, name: str, names: list[str]) -> Pending:
         ),
         user=draw(st.sampled_from(USERS)),
         project=draw(st.sampled_from(["p", "q"])),
+        qos=draw(QOS),
         sub_kernels=tuple(
             KernelRequest(KernelId(f"k-{name}-{n}"), draw(SLOTS)) for n in range(others)
         ),
@@ -188,6 +203,7 @@ def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Sna
             engine="custom",
             slots=draw(st.sampled_from(REQUESTS)),
             user=draw(st.sampled_from(USERS)),
+            qos=draw(QOS),
             sub_kernels=tuple(
                 KernelRequest(KernelId(f"k{number}-{n}"), draw(st.sampled_from(REQUESTS)))
                 for n in range(draw(st.sampled_from([0, 0, 0, 1, 2])))
@@ -200,8 +216,7 @@ def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Sna
     )
     limits = {"cpu": draw(st.integers(0, 9000)), "cuda.device": draw(st.integers(1, 6))}
     quota = Quota(
-        draw(OF_USERS),
-        draw(st.sampled_from(USERS)),
+        *draw(SUBJECTS),
         limits=limits,
         used={},
         sessions=draw(st.integers(1, 5)),
@@ -211,25 +226,28 @@ def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Sna
     return Snapshot("g", states, pending, (quota,) if draw(st.booleans()) else ())
 
 
-QUOTAS = st.lists(
-    st.builds(
-        Quota,
-        OF_USERS,
-        st.sampled_from(USERS),
-        st.fixed_dictionaries(
-            {}, optional={"cpu": st.integers(0, 9000), "cuda.device": st.integers(0, 3)}
+@st.composite
+def quotas(draw: st.DrawFn) -> Quota:
+    return Quota(
+        *draw(SUBJECTS),
+        draw(
+            st.fixed_dictionaries(
+                {}, optional={"cpu": st.integers(0, 9000), "cuda.device": st.integers(0, 3)}
+            )
         ),
-        st.fixed_dictionaries(
-            {}, optional={"cpu": st.integers(0, 5000), "cuda.shares": st.integers(0, 900)}
+        draw(
+            st.fixed_dictionaries(
+                {}, optional={"cpu": st.integers(0, 5000), "cuda.shares": st.integers(0, 900)}
+            )
         ),
-        st.none() | st.integers(0, 3),
-        st.integers(0, 2),
-        node_seconds=st.none() | st.integers(0, 9),
-        node_seconds_used=st.integers(0, 5),
-    ),
-    max_size=2,
-    unique_by=lambda quota: quota.name,
-)
+        draw(st.none() | st.integers(0, 3)),
+        draw(st.integers(0, 2)),
+        node_seconds=draw(st.none() | st.integers(0, 9)),
+        node_seconds_used=draw(st.integers(0, 5)),
+    )
+
+
+QUOTAS = st.lists(quotas(), max_size=2, unique_by=lambda quota: (quota.scope, quota.name))
 
 
 @st.composite

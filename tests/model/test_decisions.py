@@ -273,7 +273,8 @@ SESSION_CHANGES: list[dict[str, Any]] = [
     {"revision": 2, "sub_kernels": (KernelRequest(KernelId("k3"), {"cpu": 1}),), "mode": "multi-node"},
     {"revision": 2, "designated": frozenset({AgentId("a")})}, {"revision": 2, "time_limit": 5},
     {"revision": 2, "endpoint_id": EndpointId("e")}, {"revision": 2, "not_before": 6},
-    {"revision": 2, "starts_at": 6}, {"revision": 2, "node_seconds": 7}, {"earlier_agents": (AgentId("a"),)},
+    {"revision": 2, "starts_at": 6}, {"revision": 2, "node_seconds": 7}, {"revision": 2, "qos": "debug"},
+    {"earlier_agents": (AgentId("a"),)},
 ]  # fmt: skip
 
 

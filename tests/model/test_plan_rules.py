@@ -37,7 +37,7 @@ from moorage.manager.scheduling import (
     plan,
 )
 from moorage.manager.scheduling.backfill.reservation import MAX_HOLDING
-from moorage.manager.scheduling.core.model import Running
+from moorage.manager.scheduling.core.model import Quota, Running
 from moorage.manager.scheduling.core.order import is_overdue, overdue_key
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import Reservation
@@ -121,7 +121,7 @@ def test_nothing_is_allocated_twice(snapshot: Snapshot, policy: Policy) -> None:
 def test_no_quota_is_exceeded(snapshot: Snapshot, policy: Policy) -> None:
     placed = {place.session_id for place in plan(snapshot, policy, NOW).places}
     for quota in snapshot.quotas:
-        mine = [p for p in snapshot.pending if p.session_id in placed and p.user == quota.name]
+        mine = [p for p in snapshot.pending if p.session_id in placed and _counts(p, quota)]
         if mine and quota.sessions is not None:
             assert quota.running + len(mine) <= quota.sessions
 
@@ -135,6 +135,14 @@ def test_no_quota_is_exceeded(snapshot: Snapshot, policy: Policy) -> None:
             before = quota.used.get("cuda.shares", 0) if scale > 1 else quota.used.get(slot, 0)
             if any(asked):
                 assert before + sum(asked) <= limit * scale
+
+
+def _counts(item: Pending, quota: Quota) -> bool:
+    if quota.scope == "qos":
+        return item.qos == quota.name
+    if quota.scope == "qos-user":
+        return f"{item.qos}:{item.user}" == quota.name
+    return item.user == quota.name
 
 
 def _asked(item: Pending, slot: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planner_snapshots import JOBS, NOW, PLANS, REQUESTS, USERS, policies
+from planner_snapshots import JOBS, NOW, PLANS, QOS, REQUESTS, USERS, policies
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -17,6 +17,7 @@ from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, P
 from moorage.manager.scheduling.core.demand import in_shares
 from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
 from moorage.manager.scheduling.core.results import UnmetCondition
+from moorage.manager.scheduling.core.shape import user_of_qos
 from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 
@@ -84,6 +85,7 @@ def session(draw: st.DrawFn, number: int, simple: bool) -> Pending:
         engine="custom",
         slots=draw(st.sampled_from(few if simple else REQUESTS)),
         user=draw(st.sampled_from(("ann", "bob") if simple else USERS)),
+        qos=draw(QOS),
         time_limit=draw(st.sampled_from([None, 3, 40] if simple else [None, None, 3, 8, 40])),
         not_before=draw(st.sampled_from([None] * 12 + [NOW])) if not simple else None,
         bypassed=draw(st.sampled_from([0, 0, 100])),
@@ -124,6 +126,7 @@ class History:
         self.cache = PlannerCache()
         self.running: dict[SessionId, Kernels] = {}
         self.user_of: dict[SessionId, str] = {}
+        self.qos_of: dict[SessionId, str] = {}
         self.limit = limit
         self.agents = agents
         self.gpus = gpus
@@ -138,6 +141,10 @@ class History:
     def report_quotas(self) -> None:
         mine = [name for name in self.running if self.user_of[name] == "ann"]
         quotas = [Quota("group-user", "ann", {}, {}, self.limit, len(mine))]
+        debugged = [name for name in self.running if self.qos_of[name] == "debug"]
+        anns = [name for name in mine if name in debugged]
+        quotas.append(Quota("qos", "debug", {}, {}, self.limit, len(debugged)))
+        quotas.append(Quota("qos-user", user_of_qos("debug", "ann"), {}, {}, 1, len(anns)))
         bobs = sum(self.gpus_of(name) for name in self.running if self.user_of[name] == "bob")
         jobs = sum(used for name, used in self.used_of_job.items() if self.user_of[name] == "bob")
         gpus = {"cuda.device": self.gpus}
@@ -179,6 +186,7 @@ class History:
                 for kernel in place.kernels
             ]
             self.user_of[place.session_id] = item.user
+            self.qos_of[place.session_id] = item.qos
             self.used_of_job[place.session_id] = item.node_seconds
             self.planner.update_sessions((), [place.session_id])
             for kernel in place.kernels:

@@ -73,11 +73,39 @@ MUTATIONS = (
     Mutation(
         "sessions parked by a limit of their group stay parked when the limit changes",
         "manager/scheduling/incremental/pending_index.py",
-        'return ("user", user), ("group-user", user), ("project", project), ("group", "")',
-        'return ("user", user), ("project", project), ("group", "")',
+        'names = ("user", user), ("group-user", user), ("project", project), ("group", "")',
+        'names = ("user", user), ("project", project), ("group", "")',
         (
             "tests/store/test_group_limits.py::test_a_planner_that_continues_applies_the_limit_to_new_users",
         ),
+    ),
+    Mutation(
+        "sessions parked by a limit of a QoS stay parked when the limit changes",
+        "manager/scheduling/incremental/pending_index.py",
+        'return (*names, ("qos", qos), ("qos-user", user_of_qos(qos, user))) if qos else names',
+        "return names",
+        ("tests/model/test_planner.py",),
+    ),
+    Mutation(
+        "a limit of a QoS on a user is not charged within a pass",
+        "manager/scheduling/core/quotas.py",
+        'names += [("qos", qos), ("qos-user", user_of_qos(qos, owned_shape.user))]',
+        'names += [("qos", qos)]',
+        ("tests/model/test_plan_rules.py",),
+    ),
+    Mutation(
+        "the ledger forgets the price factor of a QoS",
+        "manager/store/schema/functions/ledger_charge.sql",
+        "coalesce((SELECT q.price_factor FROM session_qos q WHERE q.session_id = $2), 1)",
+        "1",
+        ("tests/store/test_qos.py",),
+    ),
+    Mutation(
+        "a project may use the QoS of others",
+        "manager/store/schema/functions/sessions_take_qos.sql",
+        " AND (q.projects IS NULL OR NEW.project = ANY (q.projects))",
+        "",
+        ("tests/store/test_qos.py",),
     ),
     Mutation(
         "node-hours of a job are not charged within a pass",

@@ -48,6 +48,7 @@ BODIES: dict[str, Any] = {
     "UserPatch": {"email": "a@b.c"},
     "ProjectPatch": {"max_priority": 100},
     "Membership": {"role": "member"},
+    "QosOptions": {"projects": ["vision"]},
     "QuotaLimits": {"sessions": 100},
     "BudgetSpec": {"soft": 1 << 50},
     "PriceSpec": {"unit": "gpu", "price": 1},

@@ -17,6 +17,7 @@ import pytest
 
 from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
 from moorage.common.model.public_keys import parse_public_key
+from moorage.common.model.qos import QosOptions
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.templates import TemplateSpec
@@ -46,7 +47,7 @@ TENANT_PARTS = {
     "serving": {"endpoints", "workspaces", "templates", "events"},
     "batch": {"pipelines", "secrets", "limits", "metrics", "overview", "stats"},
     "identity": {"keys", "ssh-keys", "projects"},
-    "usage": {"quotas", "budgets", "usage", "occupancy"},
+    "usage": {"qos", "quotas", "budgets", "usage", "occupancy"},
 }
 # All other routes are about the platform.
 PLATFORM_PARTS = {
@@ -141,6 +142,8 @@ class World:
         await self.store.templates.put(ANN, f"{CANARY}-template", template, [], for_all=False)
         alias = "INSERT INTO resource_groups (name, renamed_to) VALUES ('former', 'default')"
         await self.store.database.fetch(f"{alias} ON CONFLICT DO NOTHING")
+        qos = QosOptions(projects=["vision"])
+        await self.store.qos.put(Scope.system(), f"{CANARY}-qos", qos)
         self.params = {
             "sessions/{ref}": session.id,
             "{app}": "web",
@@ -151,6 +154,7 @@ class World:
             "agents/{id}": "node-1",
             "groups/{name}": "default",
             "group-aliases/{name}": "former",
+            "qos/{name}": f"{CANARY}-qos",
             "quotas/{scope}/{name}": "project/vision",
             "budgets/{scope}/{period}/{unit}/{name}": "project/month/gpu/vision",
             "ssh-keys/{name}": self.ssh_key,
@@ -435,6 +439,7 @@ UNSCOPED = {
     "OidcStore.identify": "before there is a scope",
     "ManagerStore.views": "of the platform",
     "ManagerStore.installation": "of the platform",
+    "QosStore.of_project": "names the project",
     "BudgetStore.prices": "of the platform",
     "BudgetStore.price_gaps": "of the platform",
     "BudgetStore.doubts": "added to the budgets that the caller sees",

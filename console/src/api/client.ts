@@ -20,6 +20,7 @@ export type Peer = Schemas["PeerView"];
 export type JoinToken = Schemas["JoinTokenView"];
 export type User = Schemas["UserView"];
 export type Project = Schemas["ProjectView"];
+export type Qos = Schemas["QosView"];
 export type Quota = Schemas["QuotaView"];
 export type Budget = Schemas["BudgetView"];
 export type Pipeline = Schemas["PipelineView"];

@@ -373,6 +373,11 @@ export const quotasQuery = queryOptions({
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/quotas", { params: { query } }))),
 });
 
+export const qosQuery = queryOptions({
+  queryKey: ["qos"],
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/qos", { params: { query } }))),
+});
+
 export const budgetsQuery = queryOptions({
   queryKey: ["budgets"],
   queryFn: async () => (await unwrap(api.GET("/v1/budgets"))).items,

@@ -16,7 +16,7 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Administer": (
         *("apply", "users", "projects", "keys", "groups", "agents"),
-        *("quotas", "limits", "budgets", "prices", "audit"),
+        *("qos", "quotas", "limits", "budgets", "prices", "audit"),
     ),
     "Operate": (
         *("demo", "up", "manager", "agent", "proxy"),

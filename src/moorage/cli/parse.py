@@ -170,7 +170,17 @@ def dependency(text: str) -> dict[str, str]:
 _LISTS = frozenset({"session_types", "slot_priority", "images", "mounts", "projects", "users"})
 _SETS = frozenset({"exclusive"})
 # The meaning of "none" for options for which it does not mean "unlimited".
-_NONE: Mapping[str, Any] = {"weights": {}, "slot_priority": [], "exclusive": [], "replicas": "none"}
+_NONE: Mapping[str, Any] = {
+    "weights": {},
+    "slot_priority": [],
+    "exclusive": [],
+    "replicas": "none",
+    "description": "",
+    "price_factor": 1,
+    "max_per_session": {},
+    "max_per_user": {},
+    "max_total": {},
+}
 
 
 def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,6 +223,27 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
             changed[first] = {} if text == "on" else text
 
     return changed
+
+
+def shown(value: object) -> str:
+    """An option in the form that ``options`` accepts."""
+    if isinstance(value, dict):
+        value = {
+            path: inner
+            for name, nested in value.items()
+            for path, inner in (
+                ((f"{name}.{key}", amount) for key, amount in nested.items())
+                if isinstance(nested, dict) and nested
+                else ((name, nested),)
+            )
+        }
+        return " ".join(f"{name}={inner}" for name, inner in value.items()) or "none"
+    if isinstance(value, list):
+        return (
+            ",".join("+".join(part) if isinstance(part, list) else str(part) for part in value)
+            or "none"
+        )
+    return "none" if value is None else str(value)
 
 
 def _put(

@@ -161,6 +161,15 @@ Priority = Annotated[
     int | None, typer.Option(min=0, max=100, help="Priority; higher starts first. Default: 10.")
 ]
 
+Qos = Annotated[
+    str | None,
+    typer.Option(
+        "--qos",
+        help="Quality of service: its priority, limits and price apply.",
+        autocompletion=names_of("qos"),
+    ),
+]
+
 
 def user_labels(given: list[str] | None) -> dict[str, str] | None:
     """Labels from ``--label``; None if the option was not given."""
@@ -246,6 +255,7 @@ def session_fields(
         "reload": parse.reload(given.get("reload")),
         "checkpoint": parse.checkpoint(given.get("checkpoint")),
         "user_labels": user_labels(given["label"]),
+        "qos": given["qos"],
         **placement_fields(
             given["arch"],
             given["agent_label"],

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from moorage.sdk.resources.pipelines import Pipelines, SyncPipelines
     from moorage.sdk.resources.prices import Prices, SyncPrices
     from moorage.sdk.resources.projects import Projects, SyncProjects
+    from moorage.sdk.resources.qos import Qos, SyncQos
     from moorage.sdk.resources.quotas import Quotas, SyncQuotas
     from moorage.sdk.resources.rollouts import Rollouts, SyncRollouts
     from moorage.sdk.resources.runtimes import Runtimes, SyncRuntimes
@@ -96,6 +97,7 @@ class Client(Transport):
     pipelines: Pipelines
     prices: Prices
     projects: Projects
+    qos: Qos
     quotas: Quotas
     rollouts: Rollouts
     runtimes: Runtimes
@@ -171,6 +173,7 @@ class SyncClient:
     pipelines: SyncPipelines
     prices: SyncPrices
     projects: SyncProjects
+    qos: SyncQos
     quotas: SyncQuotas
     rollouts: SyncRollouts
     runtimes: SyncRuntimes

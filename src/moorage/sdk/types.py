@@ -7,6 +7,7 @@ from moorage.common.model.commands import ExecSpec
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.program_ports import Probe
+from moorage.common.model.qos import QosOptions
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.spec_fields import Resources
 from moorage.common.model.status import LIVE, TERMINAL, Outcome, SessionType, Status
@@ -35,6 +36,7 @@ __all__ = [
     "PriceSpec",
     "Probe",
     "ProjectSpec",
+    "QosOptions",
     "QuotaLimits",
     "Resources",
     "SessionSpec",

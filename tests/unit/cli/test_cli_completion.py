@@ -50,6 +50,7 @@ UNCOMPLETED = {
     ("prices set", "price"): VALUE,
     ("prices set", "unit"): VALUE,
     ("projects members set", "role"): VALUE,
+    ("qos set", "options"): VALUE,
     ("quotas delete", "scope"): VALUE,
     ("quotas set", "limits"): VALUE,
     ("quotas set", "scope"): VALUE,

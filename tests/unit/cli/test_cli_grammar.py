@@ -50,7 +50,7 @@ NOUNS = {
     "agents", "budgets", "contexts", "endpoints",
     "groups", "join-tokens", "keys", "limits", "managers", "models",
     "peers", "pipelines",
-    "prices", "projects", "quotas",
+    "prices", "projects", "qos", "quotas",
     "secrets", "sessions", "templates", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {

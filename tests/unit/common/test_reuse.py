@@ -27,6 +27,7 @@ WITHOUT_MEANING = frozenset(
         "pending_timeout_s",
         "timeout_s",
         "max_lifetime_s",
+        "qos",
         "queue_timeout_s",
         "walltime_s",
         "retries",

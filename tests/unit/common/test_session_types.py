@@ -24,6 +24,7 @@ TRIES: dict[Feature, dict[str, Any]] = {
     Feature.DEVICES: {"resources": {"cuda.device": 1}},
     Feature.IDLE_PROGRAM: {"command": []},
     Feature.IDLE_CRITERIA: {"idle": {}},
+    Feature.QOS: {"qos": "debug"},
 }
 BASE: dict[str, Any] = {"command": ["true"], "probe": {}}
 

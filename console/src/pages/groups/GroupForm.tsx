@@ -16,6 +16,7 @@ import { Conflict, type Latest } from "@/parts/Conflict";
 import { FormDialog } from "@/parts/FormDialog";
 import { t } from "@/texts";
 import { HpcFields, hpcIsReady } from "./HpcFields";
+import { LimitFields } from "./LimitFields";
 import { CeilingFields, PreemptionFields } from "./PreemptionFields";
 
 type Options = Schemas["GroupOptions"];
@@ -144,6 +145,7 @@ export function GroupForm({
       </SimpleGrid>
       <PreemptionFields value={options.preemption} set={(preemption) => set({ preemption })} />
       <CeilingFields value={options.max_priority} set={(max_priority) => set({ max_priority })} />
+      <LimitFields value={options.limits} set={(limits) => set({ limits })} />
       <Checkbox.Group
         label={t("group.types")}
         description={t("group.typesHelp")}

@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, etagOf, type Quota, unwrap } from "@/api/client";
 import { quotasQuery } from "@/api/queries";
+import { slotsOf } from "@/forms/slotLines";
 import { Confirm, Opener } from "@/parts/actions";
 import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
@@ -13,6 +14,7 @@ import { Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 import { Limits } from "./Limits";
+import { QosList } from "./QosList";
 
 const SCOPES = ["project", "user", "group"] as const;
 type Scope = (typeof SCOPES)[number];
@@ -91,6 +93,7 @@ export function Quotas() {
           )}
         </Loaded>
       </Section>
+      <QosList />
       <Limits />
     </Page>
   );
@@ -147,16 +150,6 @@ function Remove({ quota }: { quota: Quota }) {
         />
       )}
     />
-  );
-}
-
-/** Parses text like "cuda.device=4" into slots. */
-function slotsOf(lines: string[]): Record<string, string> {
-  return Object.fromEntries(
-    lines.map((line) => {
-      const [slot = "", value = ""] = line.split("=", 2);
-      return [slot.trim(), value.trim()];
-    }),
   );
 }
 

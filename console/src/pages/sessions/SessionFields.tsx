@@ -1,3 +1,5 @@
+import { useQuery } from "@tanstack/react-query";
+import { qosQuery } from "@/api/queries";
 import { GroupField, PlacementPart, ResourceFields, RuntimeFields, VariablesPart } from "@/forms/common";
 import {
   ChoiceField,
@@ -12,6 +14,22 @@ import {
 } from "@/forms/fields";
 import { getIn } from "@/forms/values";
 import { t } from "@/texts";
+
+/** The qualities of service that the user may request, if there are any. */
+function QosField({ form, chosen }: { form: Form; chosen: unknown }) {
+  const all = useQuery({ ...qosQuery, retry: false }).data ?? [];
+  if (all.length === 0 && chosen === undefined) return null;
+  return (
+    <ChoiceField
+      form={form}
+      path="qos"
+      label={t("qos.title")}
+      help={t("form.qosHelp")}
+      choices={all.map((one) => one.name)}
+      none={t("form.noQos")}
+    />
+  );
+}
 
 /** The fields of a session. What a form does not have is kept, and is changed in the editor. */
 export function SessionFields({ form }: { form: Form }) {
@@ -38,6 +56,7 @@ export function SessionFields({ form }: { form: Form }) {
           help={t("form.priorityHelp")}
           max={100}
         />
+        <QosField form={form} chosen={of("qos")} />
       </Two>
       <CommandField
         form={form}

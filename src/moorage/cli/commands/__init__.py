@@ -103,6 +103,10 @@ COMMANDS = {
         "moorage.cli.commands.projects",
     ),
     "ps": ("List endpoints and sessions.", "moorage.cli.commands.ps"),
+    "qos": (
+        "Qualities of service: priority, limits, preemption and price of sessions.",
+        "moorage.cli.commands.qos",
+    ),
     "quotas": ("Limits for users, projects and resource groups.", "moorage.cli.commands.quotas"),
     "reload": (
         "Ask the programs of sessions to reload their settings.",

@@ -215,6 +215,7 @@ def print_session(
         *idle_facts(idle),
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
+        ("qos", view.spec.qos or ""),
         ("shares the run of", view.adopted_from or ""),
         *_origin(view),
         ("labels", labels_cell(view.user_labels)),

@@ -52,7 +52,7 @@ def describe(
         options = view.options.model_dump(mode="json")
         if view.options.limits is not None:  # most groups have only some of them
             options["limits"] = view.options.limits.model_dump(mode="json", exclude_defaults=True)
-        output.print_facts(cli.out, facts + [(f, _shown(v)) for f, v in options.items()])
+        output.print_facts(cli.out, facts + [(f, parse.shown(v)) for f, v in options.items()])
 
 
 @command(groups)
@@ -233,24 +233,3 @@ def _print_groups(cli: Cli, found: list[GroupView], *, single: bool = False) -> 
 
     if not found:
         cli.note("there is no resource group")
-
-
-def _shown(value: object) -> str:
-    """An option in the form that ``groups set`` accepts."""
-    if isinstance(value, dict):
-        value = {
-            path: inner
-            for name, nested in value.items()
-            for path, inner in (
-                ((f"{name}.{key}", amount) for key, amount in nested.items())
-                if isinstance(nested, dict) and nested
-                else ((name, nested),)
-            )
-        }
-        return " ".join(f"{name}={inner}" for name, inner in value.items()) or "none"
-    if isinstance(value, list):
-        return (
-            ",".join("+".join(part) if isinstance(part, list) else str(part) for part in value)
-            or "none"
-        )
-    return "none" if value is None else str(value)

@@ -27,6 +27,7 @@ _WITHHELD = frozenset(
             "join-tokens",
             "keys",
             "peers",
+            "qos",
             "secrets",
         ),
         *("service", "session", "ssh-keys", "users"),
@@ -51,6 +52,8 @@ WRITES = frozenset(
 )
 # Secrets, and segments that only a program can decode.
 _UNREADABLE = frozenset({"list_access_tokens", "list_scheduler_decisions"})
+# Long tables, for charts.
+_FOR_CHARTS = frozenset({"get_occupancy_history"})
 _READABLE = ("application/json", "text/plain")
 # Parameters of streams, which tools do not support.
 _OMITTED = frozenset({"follow"})
@@ -234,7 +237,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
 def _is_tool(method: str, described: Mapping[str, Any]) -> bool:
     if described["operationId"] in WRITES:
         return True
-    if described["operationId"] in _UNREADABLE:
+    if described["operationId"] in _UNREADABLE | _FOR_CHARTS:
         return False
 
     content = [

@@ -32,6 +32,7 @@ class Feature(StrEnum):
     IDLE_PROGRAM = "idle-program"
     IDLE_CRITERIA = "idle-criteria"
     RELOAD = "reload"
+    QOS = "qos"
     LEDGER = "ledger"
 
 
@@ -56,6 +57,7 @@ TEXTS: Mapping[Feature, str] = {
     Feature.IDLE_PROGRAM: "may run without a `command`",
     Feature.IDLE_CRITERIA: "`idle`: ends when nobody uses it",
     Feature.RELOAD: "`reload`: `moorage reload` asks the program to read its settings again",
+    Feature.QOS: "`qos`: a quality of service sets priority, limits and a factor on prices",
     Feature.LEDGER: "its usage is recorded in the ledger",
 }
 
@@ -63,7 +65,13 @@ _ALL = frozenset({Feature.SERVICE_PORTS, Feature.CLUSTERS, Feature.RELOAD, Featu
 _COMPUTE = _ALL | {Feature.DEVICES}
 FEATURES: Mapping[SessionType, frozenset[Feature]] = {
     SessionType.INTERACTIVE: _COMPUTE
-    | {Feature.CODE_EXECUTION, Feature.START_AFTER, Feature.IDLE_PROGRAM, Feature.IDLE_CRITERIA},
+    | {
+        Feature.CODE_EXECUTION,
+        Feature.START_AFTER,
+        Feature.IDLE_PROGRAM,
+        Feature.IDLE_CRITERIA,
+        Feature.QOS,
+    },
     SessionType.BATCH: _COMPUTE
     | {
         Feature.DEPENDENCIES,
@@ -73,6 +81,7 @@ FEATURES: Mapping[SessionType, frozenset[Feature]] = {
         Feature.RETRIES,
         Feature.LOST_AGENT,
         Feature.REUSE,
+        Feature.QOS,
     },
     SessionType.INFERENCE: _COMPUTE | {Feature.START_AFTER, Feature.MODEL_ENGINES},
     SessionType.SYSTEM: _ALL | {Feature.START_AFTER, Feature.IDLE_PROGRAM, Feature.IDLE_CRITERIA},
@@ -88,6 +97,7 @@ FIELDS: Mapping[str, tuple[Feature, str]] = {
     "on_lost_agent": (Feature.LOST_AGENT, "other sessions end with their agent"),
     "reuse": (Feature.REUSE, "only they have a result"),
     "starts_at": (Feature.BEGIN_TIME, "create other sessions when they are needed"),
+    "qos": (Feature.QOS, "other sessions have none"),
     "idle": (Feature.IDLE_CRITERIA, "use `max_lifetime_s`"),
 }
 

@@ -274,6 +274,13 @@ class SessionSpec(Workload):
         ),
     )
 
+    qos: Name | None = Field(
+        default=None,
+        description=(
+            "Batch and interactive: quality of service, with its priority, limits and price factor."
+        ),
+    )
+
     ports: Annotated[list[Port], Field(max_length=service_ports.MAX_PORTS)] = Field(
         default=[], description="Service ports, reached through the proxy with an access token."
     )

@@ -24,6 +24,7 @@ from moorage.common.model.clusters import HOSTNAMES_RESOLVE
 from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import QuotaScope
 from moorage.common.model.labels import LabelChanges
+from moorage.common.model.qos import QosOptions
 from moorage.common.model.reasons import Reason
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.secret_names import mask_secrets
@@ -529,6 +530,15 @@ class QuotaView(View):
     node_hours_reserved: float = Field(
         0, description="Node-hours that live jobs may still use this month."
     )
+    version: int = Field(0, description="Differs after each change; the ETag.")
+    changed_at: datetime
+    changed_by: str
+
+
+class QosView(QosOptions, View):
+    """Quality of service, as administrators set it."""
+
+    name: str
     version: int = Field(0, description="Differs after each change; the ETag.")
     changed_at: datetime
     changed_by: str

@@ -99,6 +99,8 @@ def session_extras(item: Pending) -> Json:
         found["starts_at"] = item.starts_at
     if item.node_seconds:
         found["node_seconds"] = item.node_seconds
+    if item.qos:
+        found["qos"] = item.qos
 
     return found
 

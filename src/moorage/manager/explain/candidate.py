@@ -43,5 +43,6 @@ def candidate(spec: SessionSpec, owner: Owner = NOBODY, now: int = 0) -> Pending
         labels=spec.labels,
         designated=frozenset(AgentId(agent) for agent in spec.agents),
         node_seconds=ceil(spec.walltime_s or 0) if spec.job is not None else 0,
+        qos=spec.qos or "",
         time_limit=round((min(limits) + spec.stop_s) * 1_000_000) if limits else None,
     )

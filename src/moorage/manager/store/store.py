@@ -52,6 +52,7 @@ from moorage.manager.store.platform.retention import RetentionStore
 from moorage.manager.store.platform.secrets import PlatformSecrets
 from moorage.manager.store.scheduling.decisions import DecisionStore
 from moorage.manager.store.scheduling.expected_starts import ExpectedStartStore
+from moorage.manager.store.scheduling.qos import QosStore
 from moorage.manager.store.scheduling.quotas import QuotaStore
 from moorage.manager.store.scheduling.repository import SchedulingStore
 from moorage.manager.store.sessions.deadline_shift import DeadlineShift
@@ -102,6 +103,7 @@ class Store:
         self.overviews = OverviewStore(db, clock, newer)
         self.occupancy_history = OccupancyHistoryStore(db)
         self.quotas = QuotaStore(db, notifier, newer)
+        self.qos = QosStore(db, notifier, newer)
         self.scheduling = SchedulingStore(
             db,
             notifier,

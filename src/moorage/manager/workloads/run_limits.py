@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from moorage.common.model.errors import RunLimitExceeded
+from moorage.common.model.qos import QosOptions
 from moorage.common.model.run_limits import GroupLimits
 from moorage.common.model.slots import format_amount, parse_slots
 from moorage.common.model.spec import SessionSpec, Workload
@@ -48,6 +49,18 @@ def of_key(
     name: str, max_time_s: float | None, max_per_session: Mapping[str, str | int | float]
 ) -> RunLimits:
     return _narrowed(f"key {name!r}", max_time_s, max_per_session)
+
+
+def of_qos(name: str, qos: QosOptions) -> RunLimits:
+    """The limits of a QoS on one session. No session that requests more than a user, or all users
+    together, may hold could ever start."""
+    given = {
+        "max_per_session": qos.max_per_session,
+        "max_per_user": qos.max_per_user,
+        "max_total": qos.max_total,
+    }
+    slots = {which: base_units(limits) for which, limits in given.items() if limits}
+    return RunLimits(f"qos {name!r}", qos.max_time_s, slots=slots)
 
 
 def of_template(ref: str, template: TemplateSpec) -> RunLimits:

@@ -423,6 +423,9 @@ class _State:
         ]
         counted = []
         for quota in self._quotas:
+            if quota.scope in ("qos", "qos-user"):
+                continue  # a recording does not say which QoS a running kernel has
+
             kernels = running
             if quota.scope != "group":
                 kernels = [

@@ -127,6 +127,8 @@ EXPECTED = {
     "/v1/overview": {"get"},
     "/v1/occupancy": {"get"},
     "/v1/occupancy/history": {"get"},
+    "/v1/qos": {"get"},
+    "/v1/qos/{name}": {"get", "put", "delete"},
     "/v1/quotas": {"get"},
     "/v1/quotas/{scope}/{name}": {"get", "put", "delete"},
     "/v1/usage": {"get"},

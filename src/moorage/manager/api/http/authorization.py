@@ -11,7 +11,7 @@ from moorage.common.model.errors import Forbidden
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
-from moorage.manager.api.http import group_limits
+from moorage.manager.api.http import group_limits, qos
 from moorage.manager.api.http.request_tracing import SESSION
 from moorage.manager.api.http.route import Access, Call, Route
 from moorage.manager.identity import limits, session_access
@@ -75,6 +75,10 @@ async def check_limits(
     template."""
     if new_work:
         await call.deps.store.budgets.check(call.scope, spec)
+
+    of_qos = await qos.find(call, spec)
+    if of_qos is not None and of_qos.priority is not None:
+        recorded_priority = max(recorded_priority, of_qos.priority)
 
     error = limits.check_key(call.scope, spec)
     if error is None:

@@ -11,6 +11,7 @@ from moorage.common.model.errors import MoorageError, QuotaExceeded
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.model.status import ORDINARY, SessionType
 from moorage.common.views.resources import GroupView
+from moorage.manager.api.http import qos
 from moorage.manager.api.http.route import Call
 from moorage.manager.identity import limits
 from moorage.manager.workloads import run_limits, site_jobs
@@ -54,6 +55,8 @@ async def _limits(
     found = [run_limits.of_group(spec.resource_group, of_group, kind)]
     if template is not None:
         found.append(template)
+    if (of_qos := await qos.find(call, spec)) is not None:
+        found.append(run_limits.of_qos(of_qos.name, of_qos))
 
     if (key := call.scope.key) is not None:
         found.append(run_limits.of_key(key.name, key.max_time_s, key.max_per_session))

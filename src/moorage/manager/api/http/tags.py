@@ -24,6 +24,7 @@ TAGS = {
     "pipelines": "Sessions that depend on each other, created and stopped together.",
     "prices": "Prices of the units in the ledger.",
     "projects": "Projects and their members.",
+    "qos": "Priority, limits, preemption and price of the sessions that use a quality of service.",
     "quotas": "The most that a project or user may hold at once.",
     "runtimes": "How kernels run, and which agents offer it.",
     "scheduler": "Recorded decisions of the scheduler.",

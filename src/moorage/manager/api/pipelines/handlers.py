@@ -34,7 +34,7 @@ from moorage.common.model.status import SessionType
 from moorage.common.model.templates import split_version
 from moorage.common.views.pipelines import PipelineView, PlannedPipeline, StepView
 from moorage.common.views.resources import Page
-from moorage.manager.api.http import authorization, group_limits
+from moorage.manager.api.http import authorization, group_limits, qos
 from moorage.manager.api.http.listing import PageQuery, SearchText, order, paging
 from moorage.manager.api.http.route import Call, NoQuery, route
 from moorage.manager.api.identity.secrets import check_secrets
@@ -59,10 +59,11 @@ _PIPELINE = "/v1/pipelines/{ref:.+}"
 _RETRY_DECISIONS = 5
 _DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
 # Fields that do not affect whether a caller may run a step, or where it fits.
-# Fields that `as_job` and `with_time_limit` set.
+# Fields that `as_job`, `with_time_limit` and `qos.apply` set.
 _OF_JOB = (
     *("runtime", "image", "job", "walltime_s", "queue_timeout_s"),
     *("timeout_s", "max_lifetime_s"),
+    *("priority", "preemptible"),
 )
 _PROGRAM = {"command", "args", "env", "user_labels"}
 
@@ -333,7 +334,12 @@ async def _resolved(
 
         masked = [name for name, value in spec.env.items() if value == MASK]
         shape = spec.model_dump_json(exclude=_PROGRAM) + repr(
-            (masked, recorded[step.name], specs[step.name].limits)
+            (
+                masked,
+                recorded[step.name],
+                specs[step.name].limits,
+                "priority" in spec.model_fields_set,
+            )
         )
         if shape not in checked:
             with _named(step):
@@ -386,10 +392,12 @@ async def _checked(
 ) -> SessionSpec:
     """``spec`` as stored. ``limits``: those of its template."""
     await check_secrets(call, spec)
+    spec = qos.apply(spec, await qos.find(call, spec))
     await authorization.check_limits(
         call, spec, recorded_priority=recorded_priority, template=limits
     )
     await check_choice(call, spec)
+
     spec = await group_limits.with_time_limit(call, spec, limits)
     spec = as_job(spec, await call.deps.store.groups.site(spec.resource_group))
     if why := await call.deps.explanations.infeasible(spec):

@@ -23,7 +23,7 @@ from moorage.common.views.resources import (
     SessionView,
     StoppedSessions,
 )
-from moorage.manager.api.http import authorization, group_limits
+from moorage.manager.api.http import authorization, group_limits, qos
 from moorage.manager.api.http.listing import (
     PageQuery,
     SearchText,
@@ -216,11 +216,12 @@ async def _checked(call: Call[SessionSpec, Any], template: OfTemplate) -> tuple[
     the caller may not create it."""
     store = call.deps.store
     await check_secrets(call, call.body)
+    spec = qos.apply(call.body, await qos.find(call, call.body))
     await authorization.check_limits(
-        call, call.body, recorded_priority=template.priority, template=template.limits
+        call, spec, recorded_priority=template.priority, template=template.limits
     )
-    await check_choice(call, call.body)
-    spec = await group_limits.with_time_limit(call, call.body, template.limits)
+    await check_choice(call, spec)
+    spec = await group_limits.with_time_limit(call, spec, template.limits)
     spec = as_job(spec, await store.groups.site(call.body.resource_group))
     if spec.type is SessionType.BATCH and spec.reuse is None:
         reuse = await store.groups.reuse(spec.resource_group, call.scope.owner.project)

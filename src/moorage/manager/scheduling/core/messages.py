@@ -88,6 +88,11 @@ def unmet_message(unmet: UnmetCondition) -> str:
         whose = f"{unmet.scope} {unmet.name}"
         if unmet.scope == "group-user":
             whose = f"user {unmet.name} in this resource group"
+        if unmet.scope == "qos":
+            whose = f"QoS {unmet.name}"
+        if unmet.scope == "qos-user":
+            qos, _, user = unmet.name.partition(":")
+            whose = f"user {user} in QoS {qos}"
 
         used, asked, limit, over = (
             format_amount(unmet.slot, amount)

@@ -259,6 +259,7 @@ class Pending:
     # when it last entered the queue; 0 means when it was created
     waiting_since: int = 0
     node_seconds: int = 0  # for a site job: its maximum usage, nodes times walltime
+    qos: str = ""  # "": none
     # Derived once, because a session is considered in many passes.
     shape: Shape = field(init=False, repr=False, compare=False)
     # priority, age, id
@@ -291,7 +292,12 @@ class Pending:
         put = object.__setattr__
         put(self, "shape", shape)
         owned_shape = owned_shape_of(
-            self.user, self.project, shape, self.node_seconds, self.session_type == _SYSTEM
+            self.user,
+            self.project,
+            shape,
+            self.node_seconds,
+            self.session_type == _SYSTEM,
+            self.qos,
         )
         put(self, "owned_shape", owned_shape)
 
@@ -315,13 +321,14 @@ class Pending:
         return (KernelRequest(self.kernel_id, self.slots), *self.sub_kernels)
 
 
-QuotaScope = Literal["user", "project", "group", "group-user"]
+QuotaScope = Literal["user", "project", "group", "group-user", "qos", "qos-user"]
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
     """The limits of a user, a project or the resource group, and how much of them is used.
-    ``group-user``: the limits of the resource group on one user."""
+    ``group-user``: the limits of the resource group on one user. ``qos-user``: the limits of a QoS
+    on one user, named by ``user_of_qos``."""
 
     scope: QuotaScope
     name: str

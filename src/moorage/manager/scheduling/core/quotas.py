@@ -9,7 +9,7 @@ from functools import lru_cache
 from moorage.manager.scheduling.core.demand import in_request_units, in_shares
 from moorage.manager.scheduling.core.model import Pending, Quota
 from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
-from moorage.manager.scheduling.core.shape import OwnedShape, counted
+from moorage.manager.scheduling.core.shape import OwnedShape, counted, user_of_qos
 
 # (index into ``QuotaBalance.remaining``, amount) for each limit against which an owned shape is
 # counted. Limits on slots that it does not request are omitted.
@@ -129,16 +129,15 @@ Charges = tuple[tuple[QuotaBalance, list[int], Cost], ...]
 
 
 class Quotas:
-    """Quotas of one resource group, its users and its projects, and its limits per user. A
-    placement is charged
-    immediately."""
+    """Quotas of one resource group, its users and its projects, its limits per user, and the limits
+    of QoS. A placement is charged immediately."""
 
     def __init__(self, group: str, quotas: Iterable[Quota]) -> None:
         self._group = group
         self._balances: dict[tuple[str, str], QuotaBalance] = {
             (quota.scope, quota.name): QuotaBalance(quota) for quota in quotas
         }
-        self._of_owner: dict[tuple[str, str], list[QuotaBalance]] = {}
+        self._of_owner: dict[tuple[str, str, str], list[QuotaBalance]] = {}
         self._charges: dict[OwnedShape, Charges] = {}
         self._charged: list[OwnedShape] = []
 
@@ -191,15 +190,18 @@ class Quotas:
         """Quotas that apply to ``owned_shape``, each with the shape's cost."""
         charges = self._charges.get(owned_shape)
         if charges is None:
-            owner = owned_shape.user, owned_shape.project
+            owner = owned_shape.user, owned_shape.project, owned_shape.qos
             balances = self._of_owner.get(owner)
             if balances is None:
-                names = (
+                names = [
                     ("user", owned_shape.user),
                     ("group-user", owned_shape.user),
                     ("project", owned_shape.project),
                     ("group", self._group),
-                )
+                ]
+                if qos := owned_shape.qos:
+                    names += [("qos", qos), ("qos-user", user_of_qos(qos, owned_shape.user))]
+
                 balances = [self._balances[name] for name in names if name in self._balances]
                 self._of_owner[owner] = balances
 

@@ -53,24 +53,36 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnedShape:
-    """Shape requested by one user in one project, because quotas depend on both. Interned like
+    """Shape requested by one user in one project, possibly with a QoS, because quotas depend on
+    them. Interned like
     shapes.
 
     ``node_seconds``: its maximum usage of a site, if it is a job. ``system``: a system session,
-    which is counted only against a separate limit."""
+    which is counted only against a separate limit. ``qos``: its QoS, if any."""
 
     user: str
     project: str
     shape: Shape
     node_seconds: int = 0
     system: bool = False
+    qos: str = ""
 
 
 @lru_cache(maxsize=65_536)
 def owned_shape_of(
-    user: str, project: str, shape: Shape, node_seconds: int = 0, system: bool = False
+    user: str,
+    project: str,
+    shape: Shape,
+    node_seconds: int = 0,
+    system: bool = False,
+    qos: str = "",
 ) -> OwnedShape:
-    return OwnedShape(user, project, shape=shape, node_seconds=node_seconds, system=system)
+    return OwnedShape(user, project, shape=shape, node_seconds=node_seconds, system=system, qos=qos)
+
+
+def user_of_qos(qos: str, user: str) -> str:
+    """The name by which a user's use of a QoS is counted. No QoS has a colon in its name."""
+    return f"{qos}:{user}"
 
 
 def counted(owned_shape: OwnedShape) -> Mapping[str, int]:

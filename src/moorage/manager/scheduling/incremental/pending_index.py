@@ -22,7 +22,7 @@ from operator import attrgetter
 from moorage.manager.scheduling.core.model import Pending
 from moorage.manager.scheduling.core.order import overdue_key
 from moorage.manager.scheduling.core.results import HoldDetails
-from moorage.manager.scheduling.core.shape import OwnedShape, Shape
+from moorage.manager.scheduling.core.shape import OwnedShape, Shape, user_of_qos
 
 QueueKey = tuple[int, int, str]
 _by_queue_key = attrgetter("queue_key")
@@ -173,7 +173,9 @@ class PendingIndex:
 def _quota_names(owner: OwnerQueue) -> tuple[tuple[str, str], ...]:
     user = owner.owned_shape.user
     project = owner.owned_shape.project
-    return ("user", user), ("group-user", user), ("project", project), ("group", "")
+    names = ("user", user), ("group-user", user), ("project", project), ("group", "")
+    qos = owner.owned_shape.qos
+    return (*names, ("qos", qos), ("qos-user", user_of_qos(qos, user))) if qos else names
 
 
 class ShapeCursor:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
 from moorage.manager.lifecycle.sweep import Sweep
-from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS
+from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS, user_of_qos
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.notifier import Notifier
 from moorage.manager.store.database.queries import SQL
@@ -41,18 +41,29 @@ SESSIONS = ""  # the slot that counts sessions
 
 
 class HeldSums:
-    """Slots that sessions hold, by user, project and group (the scopes of quotas), across all
-    groups and in each group."""
+    """Slots that sessions hold, by user, project, group, QoS and user of a QoS (the scopes of
+    quotas), across all groups and in each group."""
 
     def __init__(self) -> None:
         self._sums: dict[str | None, dict[tuple[str, str], dict[str, int]]] = {}
 
     def add(
-        self, group: str, owner: str, project: str, slots: Mapping[str, int], *, times: int = 1
+        self,
+        group: str,
+        owner: str,
+        project: str,
+        slots: Mapping[str, int],
+        *,
+        qos: str = "",
+        times: int = 1,
     ) -> None:
+        counted = [("user", owner), ("project", project), ("group", group)]
+        if qos:
+            counted += [("qos", qos), ("qos-user", user_of_qos(qos, owner))]
+
         for within in (None, group):
             scopes = self._sums.setdefault(within, {})
-            for scope in (("user", owner), ("project", project), ("group", group)):
+            for scope in counted:
                 held = scopes.setdefault(scope, {})
                 for slot, amount in slots.items():
                     held[slot] = held.get(slot, 0) + times * amount
@@ -88,6 +99,7 @@ class _Holder(NamedTuple):
     project: str
     slots: str
     system: bool
+    qos: str
 
 
 @lru_cache(maxsize=65_536)
@@ -120,6 +132,7 @@ class _Held:
                     holder.owner,
                     project=holder.project,
                     slots=_counted(holder.slots, holder.system),
+                    qos=holder.qos,
                     times=times,
                 )
 
@@ -244,6 +257,7 @@ def _holders(rows: Iterable[Row]) -> dict[SessionId, _Holder]:
             row["project"],
             row["slots"],
             system=row["system"],
+            qos=row["qos"] or "",
         )
         for row in rows
         if row["slots"] is not None

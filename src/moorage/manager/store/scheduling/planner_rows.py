@@ -71,6 +71,7 @@ def pending(row: Row) -> Pending:
         bypassed=row["bypassed"],
         waiting_since=_micros(row["status_since"]),
         node_seconds=ceil(row["job_s"] or 0),  # a job is one node
+        qos=spec.qos or "",
     )
 
 

@@ -7,11 +7,11 @@ from the month's jobs; the sums of jobs that ended some time ago are kept (``Job
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Text
 
@@ -23,7 +23,7 @@ from moorage.common.views import resources
 from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling.core.model import Quota
 from moorage.manager.scheduling.core.policy import Policy
-from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS
+from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS, user_of_qos
 from moorage.manager.store.database.connections import Database, Purpose
 from moorage.manager.store.database.cursors import Listing
 from moorage.manager.store.database.notifier import Notifier, Topic
@@ -36,6 +36,7 @@ from moorage.manager.store.scheduling.node_hours import COLUMNS, JobSums, MonthS
 from moorage.manager.store.schema.base import TIME
 from moorage.manager.workloads.run_limits import base_units
 
+QosScope = Literal["qos", "qos-user"]
 _LISTING = Listing(
     SQL["quota_list"],
     {"scope": Text(), "name": Text(), "changed_at": TIME},
@@ -126,18 +127,19 @@ class QuotaStore:
         *,
         of_site: bool = False,
         now: datetime | None = None,
-        users: Callable[[], Collection[str]] = tuple,
+        users: Callable[[], Collection[tuple[str, str]]] = tuple,
     ) -> tuple[tuple[Quota, ...], Mapping[str, Mapping[str, int]] | None]:
         """For the planner: the quotas that apply in ``group`` and, for DRF, each owner's usage
         there. ``held``: returns the known sums; with None, all sessions are summed up. ``of_site``:
         whether the group is of kind hpc, because node-hours are limited only there. ``now``:
-        determines the month. ``users``: returns those to whom the group's limits per user
-        apply."""
+        determines the month. ``users``: returns the users to whom limits per user apply, each with
+        its QoS ("" for none)."""
         rows = await self._rows(Scope.system(), None, None)
         quotas = [row for row in rows if _applies(row, group, of_site)]
         uses_drf = policy.strategy == "drf"
         limits = await self._db.fetch(SQL["group_user_limits"], group)
-        if not quotas and not uses_drf and not limits:
+        qos = await self._db.fetch(SQL["qos_limits"])
+        if not (quotas or uses_drf or limits or qos):
             return (), None
 
         sums = await (held or self._sum_all)()
@@ -146,8 +148,13 @@ class QuotaStore:
         share_by = "project" if policy.share_by == "project" else "user"
 
         planned = [self._planned(row, sums, jobs, group) for row in quotas]
+        asking = sorted(users()) if limits or qos else []
         for row in limits:
-            planned += [self._per_user(row, sums, user) for user in sorted(users())]
+            names = dict.fromkeys(user for user, _ in asking)
+            planned += [self._per_user(row, sums, user) for user in names]
+        for row in qos:
+            names = dict.fromkeys(user for user, name in asking if name == row["name"])
+            planned += self._of_qos(row, sums, group, names)
 
         return (
             tuple(planned),
@@ -187,11 +194,44 @@ class QuotaStore:
         found = self._unreadable.each("resource group", [row], read, key="name")
         return found[0] if found else Quota("group-user", user, sessions=0)
 
+    def _of_qos(
+        self, row: Row, sums: HeldSums, group: str, users: Iterable[str]
+    ) -> Iterator[Quota]:
+        """The limits of a QoS on all its sessions, and on those of each user; as for ``_planned``,
+        nothing is allowed if they cannot be read."""
+        name = row["name"]
+        found: list[tuple[QosScope, str, Mapping[str, Any], int | None]] = []
+        if row["max_total"] or row["max_running"] is not None:
+            found.append(("qos", name, row["max_total"], row["max_running"]))
+        for user in users:
+            who = user_of_qos(name, user)
+            found.append(("qos-user", who, row["max_per_user"], row["max_running_per_user"]))
+
+        for scope, who, slots, sessions in found:
+            used = sums.of(scope, who)
+            elsewhere = sums.elsewhere(scope, who, group)
+            counted = Quota(
+                scope,
+                who,
+                used=used,
+                sessions=sessions,
+                running=used.get(SESSIONS, 0),
+                running_elsewhere=elsewhere.pop(SESSIONS, 0),
+                used_elsewhere=elsewhere,
+            )
+            read = partial(_with_limits, counted, slots)
+            readable = self._unreadable.each("QoS", [row], read, key="name")
+            yield readable[0] if readable else Quota(scope, who, sessions=0)
+
     async def _sum_all(self) -> HeldSums:
         sums = HeldSums()
         for row in await self._db.fetch(SQL["quota_usage"]):
             sums.add(
-                row["resource_group"], row["owner"], row["project"], {row["slot"]: row["amount"]}
+                row["resource_group"],
+                row["owner"],
+                row["project"],
+                {row["slot"]: row["amount"]},
+                qos=row["qos"] or "",
             )
         return sums
 
@@ -278,6 +318,10 @@ def _quota(row: Any, sums: HeldSums, jobs: MonthSums | None, group: str) -> Quot
         node_seconds_used=jobs.used[scope, name] + jobs.reserved[scope, name],
         month_ends=round(jobs.month_ends.timestamp()) * 1_000_000,
     )
+
+
+def _with_limits(quota: Quota, slots: Mapping[str, Any], _: Row) -> Quota:
+    return replace(quota, limits=base_units(slots))
 
 
 def _no_quota(scope: str, name: str) -> NotFound:

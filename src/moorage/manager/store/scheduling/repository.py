@@ -66,7 +66,7 @@ class SchedulingStore:
         self._pending = PendingCache(db, clock, unreadable, notifier)
         self._uncached_pending = PendingCache(db, clock, unreadable)
         self._held = HeldSlots(db, notifier, clock)
-        self._users: dict[str, set[str]] = {}
+        self._users: dict[str, set[tuple[str, str]]] = {}
         self._holds = HoldWriter(self._connection, clock, sessions, self._pending)
         self._placements: BatchWriter[_Placement, bool] = BatchWriter(
             "place", self._write_places, clock
@@ -120,11 +120,11 @@ class SchedulingStore:
             agent_changes=agent_changes,
         )
 
-    def _users_of(self, group: str, pending: Sequence[Pending]) -> set[str]:
-        """The users to whom the limits of the group apply. Nobody is removed, because a planner
-        must plan from scratch if a quota is removed."""
+    def _users_of(self, group: str, pending: Sequence[Pending]) -> set[tuple[str, str]]:
+        """The users to whom the limits of the group apply, each with its QoS. Nobody is removed,
+        because a planner must plan from scratch if a quota is removed."""
         users = self._users.setdefault(group, set())
-        users.update([item.user for item in pending])
+        users.update([(item.user, item.qos) for item in pending])
         return users
 
     async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
@@ -146,7 +146,10 @@ class SchedulingStore:
         of_site = await self._groups.site(group) is not None
         everyone = (*pending, *candidates)
         quotas, usage = await self._quotas.shares(
-            group, policy, of_site=of_site, users=lambda: {item.user for item in everyone}
+            group,
+            policy,
+            of_site=of_site,
+            users=lambda: {(item.user, item.qos) for item in everyone},
         )
         return Snapshot(
             group,

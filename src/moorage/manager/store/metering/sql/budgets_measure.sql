@@ -21,7 +21,8 @@ WITH
     SELECT * FROM entries e WHERE e.amount <> 0 AND e.ended_at >= (SELECT min(began_at) FROM open)
 ), measured AS (
     SELECT o.scope, o.name, o.unit, o.period, CASE o.unit
-        WHEN 'money' THEN floor(sum(s.amount * s.price * ledger_weight(c.unit)) / 2304000000)
+        WHEN 'money' THEN floor(sum(s.amount * s.price * c.price_factor * ledger_weight(c.unit))
+                                  / 2304000000)
         ELSE sum(s.amount) END AS used
     FROM recent c
     CROSS JOIN LATERAL (VALUES ('project', c.project), ('user', c.username),

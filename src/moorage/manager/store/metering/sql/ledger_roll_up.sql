@@ -1,8 +1,9 @@
 -- Roll up to $2 records of the ledger that ended more than $1 seconds ago, and whose sessions are
 -- deleted, into months (UTC). A record that spans several months adds to each month the part that
--- falls within it.
+-- falls within it. Records with a factor on their prices stay, because months have none.
 WITH old AS (
     SELECT id FROM ledger l WHERE ended_at < now() - make_interval(secs => $1)
+      AND l.price_factor = 1
       AND NOT EXISTS (SELECT FROM kernels k WHERE k.id = l.kernel_id) ORDER BY ended_at LIMIT $2
 ), removed AS (
     DELETE FROM ledger l USING old o WHERE l.id = o.id RETURNING l.*

@@ -10,7 +10,7 @@ WITH
 , parts AS (
     SELECT CASE WHEN $4 = 'none' THEN 'epoch' ELSE b.at AT TIME ZONE 'UTC' END AS at,
            c.unit, c.device, c.project, c.username, c.key_id, c.model, c.endpoint, c.session_id,
-           c.resource_group,
+           c.resource_group, c.price_factor,
            CASE WHEN c.rate = 0 THEN c.amount ELSE c.rate * greatest(0, extract(epoch FROM
                least(c.ended_at, $3, q.until,
                      CASE WHEN $4 <> 'none'
@@ -55,7 +55,8 @@ WITH
            ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'cpu'), 0)) AS cpu_ms,
            ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'memory'), 0)) AS memory_mib_s,
            ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'node'), 0)) AS node_ms,
-           ledger_bounded(floor(sum(amount * price * ledger_weight(unit)) / 2304000000)) AS cost
+           ledger_bounded(floor(sum(amount * price * price_factor * ledger_weight(unit))
+                                / 2304000000)) AS cost
     FROM parts LEFT JOIN resource_groups g ON g.name = resource_group
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
 )
