@@ -35,7 +35,7 @@ SUBJECTS: st.SearchStrategy[tuple[QuotaScope, str]] = st.one_of(
         [("qos", "debug"), *(("qos-user", user_of_qos("debug", user)) for user in USERS)]
     ),
 )
-QOS = st.sampled_from(["", "", "debug"])
+QOS = st.sampled_from(["", "debug"])
 Amounts = dict[tuple[str, str], int]  # by slot and device ("" for cpu and mem)
 
 SLOTS = st.fixed_dictionaries(
@@ -303,19 +303,24 @@ def small_quota(draw: st.DrawFn) -> Snapshot:
     roomy = replace(
         agent, free={"cpu": 64_000}, capacity={"cpu": 64_000}, devices=devices, running=()
     )
-    mine = tuple(replace(item, user="ann", mode="single-node") for item in world.pending)
+    scope, name, qos = draw(
+        st.sampled_from(
+            [("user", "ann", ""), ("qos", "debug", "debug"), ("qos-user", "debug:ann", "debug")]
+        )
+    )
+    mine = tuple(replace(item, user="ann", qos=qos, mode="single-node") for item in world.pending)
     if draw(st.booleans()):  # of node-hours alone
         jobs = tuple(replace(item, node_seconds=draw(st.integers(1, 5))) for item in mine)
         hours = {
             "node_seconds": draw(st.integers(1, 9)),
             "node_seconds_used": draw(st.integers(0, 2)),
         }
-        return Snapshot("g", (roomy,), jobs, (Quota("user", "ann", {}, {}, None, 0, **hours),))
+        return Snapshot("g", (roomy,), jobs, (Quota(scope, name, {}, {}, None, 0, **hours),))
 
     limits = {"cpu": draw(st.integers(0, 9000)), "cuda.device": draw(st.integers(1, 6))}
     quota = Quota(
-        "user",
-        "ann",
+        scope,
+        name,
         limits=limits,
         used={"cuda.shares": 300},
         sessions=draw(st.none() | st.integers(1, 5)),

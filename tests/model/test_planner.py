@@ -143,7 +143,7 @@ class History:
         quotas = [Quota("group-user", "ann", {}, {}, self.limit, len(mine))]
         debugged = [name for name in self.running if self.qos_of[name] == "debug"]
         anns = [name for name in mine if name in debugged]
-        quotas.append(Quota("qos", "debug", {}, {}, self.limit, len(debugged)))
+        quotas.append(Quota("qos", "debug", {}, {}, 2, len(debugged)))
         quotas.append(Quota("qos-user", user_of_qos("debug", "ann"), {}, {}, 1, len(anns)))
         bobs = sum(self.gpus_of(name) for name in self.running if self.user_of[name] == "bob")
         jobs = sum(used for name, used in self.used_of_job.items() if self.user_of[name] == "bob")

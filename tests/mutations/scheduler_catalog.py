@@ -84,7 +84,7 @@ MUTATIONS = (
         "manager/scheduling/incremental/pending_index.py",
         'return (*names, ("qos", qos), ("qos-user", user_of_qos(qos, user))) if qos else names',
         "return names",
-        ("tests/model/test_planner.py",),
+        ("tests/store/test_qos.py::test_a_planner_that_continues_applies_new_limits",),
     ),
     Mutation(
         "a limit of a QoS on a user is not charged within a pass",

@@ -16,10 +16,14 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
+from moorage.manager.loops import Leader, Scheduler
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 from moorage.manager.store.database.queries import SQL
+from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
-from .conftest import FakeAgent
+from .conftest import LOST_GRACE_S, FakeAgent
 from .tenancy_harness import Api, serve
 from .test_group_limits import add, limit, placed, refusals, tick
 from .test_ledger import end, move_back, run, used
@@ -182,6 +186,27 @@ async def test_passes_keep_the_limits_across_groups(store: Store) -> None:
     assert await placed(store) == ["ann-1", "ann-2", "ann-3", "bob-1"]
     hold = (await store.sessions.get(SYSTEM, "ann-1")).hold
     assert hold is None or hold.reason is not Reason.QUOTA
+
+
+async def test_a_planner_that_continues_applies_new_limits(store: Store) -> None:
+    await FakeAgent(store, "a", gpus=8).report()
+    await put(store, max_running_per_user=1, max_running=1)
+    clock = StoreClock()
+    async with Leader(store, clock) as leader:
+        scheduler = Scheduler(
+            store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock=clock
+        )
+        for n, owner in enumerate((ANN, BOB, ANN)):
+            await add(store, f"s{n}", owner, qos="debug")
+            await scheduler.run_once()
+
+        assert await placed(store) == ["s0"]
+        await put(store, max_running_per_user=1, max_running=2)
+        await scheduler.run_once()
+        assert await placed(store) == ["s0", "s1"]
+        await put(store, max_running_per_user=2, max_running=3)
+        await scheduler.run_once()
+        assert await placed(store) == ["s0", "s1", "s2"]
 
 
 async def test_the_ledger_keeps_the_factor_of_submission(store: Store) -> None:
