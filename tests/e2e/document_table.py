@@ -112,6 +112,8 @@ PAGES = {
     ),
     "docs/slurm.md": Page(absent={"block:moorage run --group site": SLURM}),
     "docs/from-slurm.md": Page(),
+    "docs/from-kubernetes.md": Page(),
+    "docs/from-backend-ai.md": Page(),
     "docs/resource-groups.md": Page(),
     "docs/sdk.md": Page(
         absent={
