@@ -16,6 +16,7 @@ def sessions(console: Console, page: Page) -> None:
     keyboard(console, page)
     again(console, page)
     page_of_a_session(console, page)
+    changes(console, page)
 
 
 def form(console: Console, page: Page) -> None:
@@ -282,6 +283,53 @@ def page_of_a_session(console: Console, page: Page) -> None:
     extend(console, page)
     press_stop_and_remove(console, page)
     console.complaints.clear()  # the refusals are 4xx
+
+
+def changes(console: Console, page: Page) -> None:
+    """What waits: its priority, time limit and hold. What runs: suspend, resume and requeue."""
+    small = {"cpu": 0.1, "mem": "16MiB"}
+    waiting = {"name": "waits", "command": ["true"], "starts_at": "2099-01-01T00:00:00Z"}
+    call(console, "POST", "/v1/sessions", waiting | {"resources": small})
+    moving = {"name": "moves", "command": ["sleep", "600"], "resources": small}
+    call(console, "POST", "/v1/sessions", moving)
+    console.go(page, "sessions/waits", "waits")
+    press(page, "Change")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Priority").fill("3")
+    dialog.get_by_label("Time limit").fill("soon")
+    dialog.get_by_role("button", name="Save").click()
+    expect(error_of(page, "Time limit")).to_be_visible()
+    call(console, "PATCH", "/v1/sessions/waits", {"user_labels": {"team": "speech"}})
+    dialog.get_by_label("Time limit").fill("2h")
+    console.check(page, "change of a session")
+    confirm(page, "Save")
+    made = call(console, "GET", "/v1/sessions/waits")
+    assert (made["priority"], made["spec"]["timeout_s"]) == (3, 7200), made
+    assert made["user_labels"] == {"team": "speech"}, "what others change stays"
+
+    press(page, "Hold")
+    confirm(page, "Hold")
+    expect(page.get_by_text("Held", exact=True)).to_be_visible()
+    expect(page.locator(".why-text")).to_contain_text("held by")
+    look(console, page, "held-session")
+    press(page, "Release")
+    confirm(page, "Release")
+    expect(page.get_by_text("Held", exact=True)).to_be_hidden()
+
+    console.go(page, "sessions/moves", "moves")
+    press(page, "Suspend")
+    confirm(page, "Suspend")
+    expect(page.get_by_text("It keeps its devices, memory and ports").first).to_be_visible()
+    look(console, page, "suspended-session")
+    press(page, "Resume")
+    confirm(page, "Resume")
+    expect(page.get_by_role("button", name="Suspend", exact=True)).to_be_visible()
+    press(page, "Requeue")
+    confirm(page, "Requeue")
+    assert call(console, "GET", "/v1/sessions/moves")["attempt"] == 2
+    for name in ("moves", "waits"):
+        call(console, "POST", f"/v1/sessions/{name}/stop")
+    console.complaints.clear()  # the refusal is a 4xx
 
 
 def extend(console: Console, page: Page) -> None:

@@ -13,6 +13,7 @@ import { FormDialog } from "@/parts/FormDialog";
 import { duration, visible } from "@/parts/format";
 import { Loaded } from "@/parts/States";
 import { t } from "@/texts";
+import { SessionChanges } from "./Changes";
 
 const at = (session: Session) => ({ params: { path: { ref: session.id } } });
 
@@ -20,6 +21,7 @@ const at = (session: Session) => ({ params: { path: { ref: session.id } } });
 export function SessionActions({ session }: { session: Session }) {
   return (
     <>
+      <SessionChanges session={session} />
       {session.status === "RUNNING" && session.type === "interactive" ? (
         <Opener label={t("session.extend")} dialog={(close) => <Extend session={session} close={close} />} />
       ) : null}

@@ -21,6 +21,7 @@ import { t } from "@/texts";
 import { SessionActions } from "./Actions";
 import { Apps } from "./Apps";
 import { Logs } from "./Logs";
+import { Marks } from "./Marks";
 import { ReloadButton, Reloads, useReload } from "./Reload";
 
 const Usage = lazy(() => import("./Usage"));
@@ -51,7 +52,8 @@ function Shown({ session: found }: { session: Session }) {
       title={visible(found.name)}
       lead={
         <>
-          <StatusText status={shownStatus(found)} /> · {found.type} · {visible(found.project ?? "")}/
+          <StatusText status={shownStatus(found)} />
+          <Marks session={found} /> · {found.type} · {visible(found.project ?? "")}/
           {visible(found.user ?? "")}
         </>
       }
@@ -65,6 +67,7 @@ function Shown({ session: found }: { session: Session }) {
       }
     >
       {found.status === "PENDING" ? <Why id={found.id} /> : null}
+      <Suspended session={found} />
       <Ended session={found} />
       <Reloads session={found} action={reload} />
       <Tabs
@@ -152,6 +155,14 @@ function Stop({ session }: { session: Session }) {
       )}
     />
   );
+}
+
+function Suspended({ session }: { session: Session }) {
+  return session.suspended ? (
+    <Section title={t("session.suspended")}>
+      <p className="card-line">{t("session.suspendedBy", { by: visible(session.suspended.by) })}</p>
+    </Section>
+  ) : null;
 }
 
 function Why({ id }: { id: string }) {

@@ -16,6 +16,8 @@ import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
+import { VERBS } from "./Changes";
+import { Marks } from "./Marks";
 
 const noteOf = (session: Session) =>
   visible(session.hold?.text ?? (session.reason ? reasonText(session.reason) : ""));
@@ -34,6 +36,13 @@ const BULK: BulkAction<Session>[] = [
     consequence: t("bulk.stopSessions"),
     act: (session) => unwrap(api.POST("/v1/sessions/{ref}/stop", path(session))),
   },
+  ...(["hold", "release", "requeue"] as const).map((verb) => ({
+    key: verb,
+    verb: t(`session.verb.${verb}`),
+    applies: VERBS[verb].applies,
+    consequence: t(`session.consequence.${verb}`),
+    act: VERBS[verb].act,
+  })),
   {
     key: "remove",
     verb: t("bulk.remove"),
@@ -59,7 +68,12 @@ const COLUMNS: Column<Session>[] = [
     key: "status",
     header: t("field.status"),
     order: "status",
-    cell: (session) => <StatusText status={shownStatus(session)} />,
+    cell: (session) => (
+      <>
+        <StatusText status={shownStatus(session)} />
+        <Marks session={session} />
+      </>
+    ),
   },
   { key: "type", header: t("field.type"), wide: 4, cell: (session) => session.type },
   {
