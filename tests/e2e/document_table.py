@@ -136,7 +136,12 @@ PAGES = {
     ),
     "docs/configuration.md": Page(absent={"block:moorage config set --etcd": "etcd: tests/etcd"}),
     "docs/sessions.md": Page(
-        before="moorage run --name train-1 --label old=1 -- true",
+        before=(
+            "moorage run --name train-1 --label old=1 -- true; "
+            "moorage run -d --name train --starts-at 1h --timeout 1h -- true; "
+            "moorage run -d --name work -- sleep 300; "
+            "moorage start --name desk --cpus 0.1 --memory 64MiB"
+        ),
         absent={"moorage run --label team=vision": "a program of the reader"},
     ),
     "docs/serving.md": Page(

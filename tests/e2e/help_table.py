@@ -90,6 +90,7 @@ BEFORE: dict[str, tuple[str, ...]] = {
         f"moorage start --name gateway --reload HUP {_SMALL} -- {_LOOP}",
         f"moorage start --name api --reload HUP {_SMALL} -- {_LOOP}",
         f"moorage run --name train-7 {_SMALL} -- true",
+        f"moorage run --name sweep-3 --no-wait {_SMALL} -- sleep 300",
         f"moorage run --name wait --no-wait {_SMALL} -- sleep 300",
         f"moorage run --name train --after wait --no-wait {_SMALL} -- true",
     ),

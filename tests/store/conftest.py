@@ -129,6 +129,7 @@ class FakeAgent:
     runtimes: tuple[str, ...] = ("process",)
     runtime_states: tuple[RuntimeState, ...] = ()
     lease_runtimes: tuple[str, ...] = ()
+    suspend_runtimes: tuple[str, ...] = ()
     doubtful_jobs: tuple[DoubtfulJob, ...] = ()
     site_nodes: tuple[SiteNodes, ...] = ()
     not_ready: str = ""
@@ -150,7 +151,7 @@ class FakeAgent:
             ("custom", "llamacpp", "vllm"), offers, self.labels, self.identity,
             runtime_states=self.runtime_states, lease_runtimes=self.lease_runtimes,
             doubtful_jobs=self.doubtful_jobs, site_nodes=self.site_nodes,
-            not_ready=self.not_ready,
+            not_ready=self.not_ready, suspend_runtimes=self.suspend_runtimes,
         )  # fmt: skip
         kernels = tuple(self.seen.values())
 

@@ -16,6 +16,7 @@ from moorage.common.views.resources import GroupOptions
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
+from moorage.manager.workloads.session_changes import SessionUpdate
 
 from .conftest import FakeAgent, schedule
 from .tenancy_harness import ROOT, Api, serve
@@ -117,7 +118,8 @@ async def test_a_watcher_follows_one_session_or_one_endpoint(store: Store) -> No
             replica = await store.sessions.create(
                 ANN, job("replica"), endpoint_id=endpoint.snapshot.endpoint_id
             )
-            await store.session_records.change_labels(ANN, mine.id, {"a": "b"})
+            change = SessionUpdate(labels={"a": "b"})
+            assert await store.session_records.update(ANN, mine, change)
             assert (await session.next())[1]["id"] == mine.id
             assert (await ann.next())[1]["id"] == replica.id
             with pytest.raises(TimeoutError):

@@ -80,6 +80,7 @@ INFOS = st.builds(
     reach=TEXT,
     undialed=LABELS,
     not_ready=TEXT,
+    suspend_runtimes=TEXTS,
 )
 APPS = st.builds(
     AppPort,
@@ -206,6 +207,7 @@ KERNELS = st.builds(
     user=TEXT,
     project=TEXT,
     time_limit_s=SECONDS,
+    suspended=st.booleans(),
     cluster=st.none() | MEMBERSHIPS,
     outputs=TEXTS,
     inputs=st.lists(

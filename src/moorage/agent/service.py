@@ -212,6 +212,7 @@ class Agent:
                 for name, runtime in self._runtimes.known.items()
             ),
             lease_runtimes=self._runtimes.with_leases(),
+            suspend_runtimes=self._runtimes.with_suspension(),
             doubtful_jobs=self._runtimes.doubtful_jobs(),
             site_nodes=self._runtimes.site_nodes(),
             reach=self._settings.reach,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 # A test holds each command in one group.
 COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
-    "Run work": ("run", "start", "stop", "plan", "extend", "reload", "pipelines", "templates"),
+    "Run work": (
+        *("run", "start", "stop", "plan", "update", "extend", "reload"),
+        *("requeue", "suspend", "resume", "pipelines", "templates"),
+    ),
     "Serve models": (
         *("serve", "scale", "rollout", "endpoints", "models"),
         *("chat", "claude", "codex", "bench"),

@@ -113,6 +113,12 @@ def failed_replica(view: EndpointView) -> ReplicaView | None:
     return max(failed, key=lambda replica: replica.session_id, default=None)
 
 
+def suspension(view: SessionView) -> str:
+    """Who suspended the session; empty if nobody did."""
+    found = getattr(view, "suspended", None)  # missing from a manager of the previous release
+    return f"suspended by {found.by}" if found is not None else ""
+
+
 def shown_status(view: SessionView) -> str:
     """The status to show. A program that has ended is shown as succeeded or failed."""
     ended = view.status == Status.TERMINATED  # lists are read untyped

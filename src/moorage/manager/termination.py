@@ -15,6 +15,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.views.resources import SessionView, StoppedSessions
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import preempt_session, stop_session
+from moorage.manager.lifecycle.reconcile import requeue_session
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 from moorage.manager.store.sessions.stops import SessionStop
@@ -73,6 +74,22 @@ class SessionTerminator:
                 break
 
         return await self._store.sessions.get(scope, session_id)
+
+    async def requeue(self, scope: Scope, session_id: SessionId) -> bool:
+        """Stop a batch session's program, and return the session to the queue as a new attempt,
+        which starts once the former one has ended. False if it holds no resources."""
+        for _ in range(_MAX_ATTEMPTS):
+            session = await self._store.lifecycle.snapshot(session_id)
+            if session is None:
+                return False
+
+            move = requeue_session(session, scope.actor, self._lost_grace_s)
+            if move is None:
+                return False
+            if await self._store.lifecycle.apply(move):
+                return True
+
+        return False
 
     async def stop_all(
         self,

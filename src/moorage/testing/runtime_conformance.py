@@ -21,6 +21,7 @@ from moorage.agent.runtimes import Handle, Launch, Runtime
 from moorage.agent.runtimes.base import BatchRuntime
 from moorage.agent.runtimes.execution import Command, Copy, ExecFailed
 from moorage.agent.runtimes.signals import Signalling, SignalRefused
+from moorage.agent.runtimes.suspension import Suspending
 from moorage.common import archive
 from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.tasks import spawn
@@ -166,6 +167,43 @@ class RuntimeConformance:
             await runtime.signal(handle, "USR2")
 
         assert (await runtime.observe(handle)).state is S.RUNNING
+
+    async def test_suspended_kernel_does_not_end_before_it_is_resumed(
+        self, harness: RuntimeHarness
+    ) -> None:
+        runtime = harness.runtime()
+        if not runtime.capabilities.suspension:
+            return
+
+        assert isinstance(runtime, Suspending)
+        handle = await runtime.create(harness.launch(run_s=0.5, code=3))
+        await until(runtime, handle, S.RUNNING)
+        await runtime.suspend(handle)
+        await runtime.suspend(handle)
+        again = harness.runtime()  # of a restarted agent
+        assert isinstance(again, Suspending)
+        with pytest.raises(TimeoutError):
+            await until(again, handle, S.EXITED, timeout_s=1.5)
+
+        await again.resume(handle)
+        await again.resume(handle)
+        await until(again, handle, S.EXITED)
+        assert (await again.observe(handle)).exit_code == 3
+
+    async def test_suspended_kernel_can_be_destroyed(self, harness: RuntimeHarness) -> None:
+        runtime = harness.runtime()
+        if not runtime.capabilities.suspension:
+            return
+
+        assert isinstance(runtime, Suspending)
+        handle = await runtime.create(harness.launch())
+        await until(runtime, handle, S.RUNNING)
+        await runtime.suspend(handle)
+        await runtime.destroy(handle)
+        assert await runtime.find() == {}
+        assert (await runtime.observe(handle)).state is S.GONE
+        await runtime.suspend(handle)
+        await runtime.resume(handle)
 
     async def test_create_is_idempotent(self, harness: RuntimeHarness) -> None:
         runtime = harness.runtime()

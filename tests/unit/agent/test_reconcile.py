@@ -17,6 +17,7 @@ from moorage.agent.kernel.reconcile import (
     ReloadProgram,
     Remove,
     Stop,
+    Suspend,
     accepts,
     reconcile,
 )
@@ -44,6 +45,7 @@ A = spec("a")
 B = spec("b")
 A5 = replace(A, reload_generation=5)
 A6 = replace(A, reload_generation=6)
+SUSPENDED = replace(A, suspended=True)
 ORDERED = Orders(1, (A,))
 WITHDRAWN = Orders(2, ())
 KNOWN = {A.kernel_id: A}
@@ -71,7 +73,7 @@ CASES: list[
         ORDERED,
         {},
         {A.kernel_id: S.UNKNOWN},
-        [Adopt(A)],
+        [Adopt(SUSPENDED)],  # it may be suspended, so it is resumed
     ),
     ("found and not ordered", WITHDRAWN, {}, {A.kernel_id: S.UNKNOWN}, [Destroy(A.kernel_id)]),
     *((f"ordered and {state}: kept", ORDERED, KNOWN, {A.kernel_id: state}, []) for state in S),
@@ -107,8 +109,42 @@ CASES: list[
         Orders(1, (A6,)),
         {},
         {A.kernel_id: S.RUNNING},
+        [Adopt(SUSPENDED)],
+    ),
+    *(
+        (f"to suspend while {state}", Orders(1, (SUSPENDED,)), KNOWN, {A.kernel_id: state}, actions)
+        for state in S
+        for actions in ([Suspend(A.kernel_id, True)] if state is S.RUNNING else [],)
+    ),
+    (
+        "to resume",
+        ORDERED,
+        {A.kernel_id: SUSPENDED},
+        {A.kernel_id: S.RUNNING},
+        [Suspend(A.kernel_id, False)],
+    ),
+    (
+        "suspended",
+        Orders(1, (SUSPENDED,)),
+        {A.kernel_id: SUSPENDED},
+        {A.kernel_id: S.RUNNING},
+        [],
+    ),
+    (
+        "withdrawn while suspended",
+        WITHDRAWN,
+        {A.kernel_id: SUSPENDED},
+        {A.kernel_id: S.RUNNING},
+        [Stop(A.kernel_id, 7)],
+    ),
+    (
+        "suspended and lost: adopted",
+        Orders(1, (SUSPENDED,)),
+        {},
+        {A.kernel_id: S.RUNNING},
         [Adopt(A)],
     ),
+    ("new: it runs at first", Orders(1, (SUSPENDED,)), {}, {}, [Create(A)]),
     (
         "terminations come first",
         Orders(3, (B,)),
@@ -123,7 +159,7 @@ def test_kernel_that_an_unlisted_runtime_may_have_is_not_created() -> None:
     """Its checkpoint entry may have been unreadable."""
     assert reconcile(KNOWN, {}, {}, unlisted={"fake"}) == []
     assert reconcile(KNOWN, {}, {}, unlisted={"docker"}) == [Create(A)]
-    assert reconcile(KNOWN, {}, {A.kernel_id: S.UNKNOWN}, unlisted={"fake"}) == [Adopt(A)]
+    assert reconcile(KNOWN, {}, {A.kernel_id: S.UNKNOWN}, unlisted={"fake"}) == [Adopt(SUSPENDED)]
 
 
 @pytest.mark.parametrize(
@@ -201,6 +237,9 @@ class World:
                     self.alive[one.kernel_id] = S.RUNNING
                 case Adopt(one):
                     self.checkpoint[one.kernel_id] = one
+                case Suspend(kernel_id, suspended):
+                    spec = self.checkpoint[kernel_id]
+                    self.checkpoint[kernel_id] = replace(spec, suspended=suspended)
                 case Stop(kernel_id, _):
                     self.alive[kernel_id] = S.EXITED
                 case Destroy(kernel_id):

@@ -57,6 +57,7 @@ UNCOMPLETED = {
     ("rename", "name"): NEW,
     ("serve", "model"): "a file, or an id on a hub",
     ("serve", "name"): NEW,
+    ("update", "name"): NEW,
     ("users create", "name"): NEW,
     **{(verb, "name"): NEW for verb in ("plan", "run", "start")},
     **{

@@ -24,8 +24,8 @@ ROOT_VERBS = {
     "events", "exec", "extend", "label", "load", "logs",
     "open", "plan",
     "port-forward", "ps", "reload",
-    "rename", "run", "scale", "serve", "simulate", "ssh", "start", "stop", "top", "up",
-    "usage", "version", "why",
+    "rename", "requeue", "resume", "run", "scale", "serve", "simulate", "ssh", "start", "stop",
+    "suspend", "top", "up", "update", "usage", "version", "why",
 }  # fmt: skip
 # Daemons, and the commands that set them up on their node.
 DAEMONS = {"manager": set[str](), "agent": {"join", "doctor", "install-engine"}, "proxy": {"join"}}
@@ -63,7 +63,7 @@ NOUN_VERBS = {
 DURATIONS = {
     "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",
     "--idle-timeout", "--last", "--lifetime", "--max-time", "--ramp",
-    "--timeout",
+    "--time-limit", "--timeout",
 }  # fmt: skip
 
 

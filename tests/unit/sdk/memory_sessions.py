@@ -25,10 +25,17 @@ from moorage.common.views.endpoints import (
     RolloutView,
     ScalingDecision,
 )
-from moorage.common.views.resources import HistoryEntry, Page, SessionView, StoppedSessions
+from moorage.common.views.resources import (
+    HistoryEntry,
+    Page,
+    SessionView,
+    StoppedSessions,
+    UserHold,
+)
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.new_work import is_new_work
+from moorage.manager.workloads.session_changes import SessionUpdate
 
 SYSTEM = Scope.system()
 
@@ -153,18 +160,24 @@ class MemorySessions:
         ]
         return page(kept, paging)
 
-    async def change_labels(
-        self, scope: Scope, session_id: str, changes: Mapping[str, str | None]
-    ) -> None:
-        session = self.one(session_id, scope)
-        labels = {**session.spec.user_labels, **changes}
-        kept = {key: value for key, value in labels.items() if value is not None}
-        session.spec = session.spec.model_copy(update={"user_labels": kept})
-
-    async def rename(self, scope: Scope, session_id: str, name: str) -> bool:
-        session = self.one(session_id, scope)
-        session.name = name
-        session.spec = session.spec.model_copy(update={"name": name})
+    async def update(self, scope: Scope, session: SessionView, change: SessionUpdate) -> bool:
+        found = self.one(session.id, scope)
+        found.note_update(change.event, scope.actor, change.detail)
+        labels = {**found.spec.user_labels, **(change.labels or {})}
+        fields = {
+            **(change.fields or {}),
+            "user_labels": {key: value for key, value in labels.items() if value is not None},
+        }
+        if change.name is not None:
+            found.name = change.name
+            fields["name"] = change.name
+        found.spec = found.spec.model_copy(update=fields)
+        if change.hold is not None:
+            found.held = UserHold.model_validate(
+                {"by": scope.actor, "role": change.hold, "since": self._clock.now()}
+            )
+        elif change.release:
+            found.held = None
         return True
 
     async def remove(self, scope: Scope, session_id: str) -> bool:

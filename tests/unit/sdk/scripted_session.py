@@ -12,7 +12,7 @@ from moorage.common.model.slots import parse_slots
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, TERMINAL, Result, SessionType, Status
 from moorage.common.views.endpoints import ReplicaView
-from moorage.common.views.resources import HistoryEntry, Hold, KernelView, SessionView
+from moorage.common.views.resources import HistoryEntry, Hold, KernelView, SessionView, UserHold
 from moorage.common.views.steps import StepRef
 from moorage.manager.identity.keys import Owner
 
@@ -42,6 +42,8 @@ class ScriptedSession:
     log_rotates: int = 0
     log_tail: str = ""
     hold: Hold | None = None
+    held: UserHold | None = None
+    updates: int = 0
     advances_to_stop: int = 1
     pipeline: StepRef | None = None
     history: list[HistoryEntry] = field(default_factory=list)
@@ -72,6 +74,14 @@ class ScriptedSession:
             self.script = [*[Status.TERMINATING] * (self.advances_to_stop - 1), Status.TERMINATED]
             self._move(Status.TERMINATING, "stop", actor)
 
+    def note_update(self, event: str, actor: str, detail: str) -> None:
+        """Note a change of the session, without an event if only its labels have changed."""
+        if event:
+            self._note(self.status, event, actor)
+            self.history[-1] = self.history[-1].model_copy(update={"detail": detail})
+        else:
+            self.updates += 1
+
     def view(self) -> SessionView:
         ended = self.status in TERMINAL
         result = Result.SUCCESS if self.exit_code == 0 else Result.FAILED
@@ -88,7 +98,7 @@ class ScriptedSession:
             priority=self.spec.priority,
             user_labels=self.spec.user_labels,
             attempt=1,
-            revision=len(self.history),
+            revision=len(self.history) + self.updates,
             endpoint=self.endpoint,
             pipeline=self.pipeline,
             created_at=CREATED_AT,
@@ -99,6 +109,7 @@ class ScriptedSession:
             spec=self.spec,
             kernels=[self._kernel(ended)],
             hold=self.hold if self.status is Status.PENDING else None,
+            held=self.held if self.status is Status.PENDING else None,
         )
 
     def replica(self) -> ReplicaView:
@@ -136,7 +147,7 @@ class ScriptedSession:
         failed = self.status in TERMINAL
         self.history.append(
             HistoryEntry(
-                revision=len(self.history) + 1,
+                revision=len(self.history) + 1 + self.updates,
                 at=CREATED_AT + timedelta(seconds=0.25 * len(self.history)),
                 event=event,
                 from_status=before,

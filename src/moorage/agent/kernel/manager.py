@@ -382,6 +382,8 @@ class KernelManager:
                 self._kernels[kernel_id].remove()
             case policy.ReloadProgram(kernel_id, generation):
                 self._kernels[kernel_id].reloading.want(generation)
+            case policy.Suspend(kernel_id, suspended):
+                self._kernels[kernel_id].suspend(suspended)
             case policy.Destroy(kernel_id):
                 log.warning("destroying a kernel that no manager ordered", kernel=kernel_id)
                 work = self._destroy(kernel_id, *self._orphans.pop(kernel_id))

@@ -61,7 +61,16 @@ class ReloadProgram:
     generation: int
 
 
-Action = Create | Adopt | Stop | Destroy | Remove | ReloadProgram
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Stop the kernel's processes, or let them continue. This is repeated until the checkpoint
+    records it."""
+
+    kernel_id: KernelId
+    suspended: bool
+
+
+Action = Create | Adopt | Stop | Destroy | Remove | ReloadProgram | Suspend
 
 
 def accepts(newest: int, applied: int, orders: Orders | OrdersDelta) -> bool:
@@ -93,6 +102,8 @@ def reconcile(
     * Terminations precede creations, so that a device is free before it is used again.
     * A running kernel is reloaded for a newer generation than the checkpoint has. A
       kernel created later starts with the current settings.
+    * A running kernel is suspended or resumed if the checkpoint records the opposite. An adopted
+      kernel may be either, so the order is carried out again.
     """
     if ordered is None:
         return []
@@ -115,13 +126,21 @@ def reconcile(
                     ends.append(Remove(kernel_id))
         elif known is None and kernel_id in observed:
             # The record of its reload was also lost, so it reloads again.
-            adoptions.append(Adopt(replace(spec, reload_generation=0)))
+            adoptions.append(
+                Adopt(replace(spec, reload_generation=0, suspended=not spec.suspended))
+            )
         elif known is None and spec.runtime not in unlisted:
-            creations.append(Create(spec))
+            creations.append(Create(replace(spec, suspended=False) if spec.suspended else spec))
+        elif known is not None and _is_otherwise(known, spec, observed.get(kernel_id)):
+            reloads.append(Suspend(kernel_id, spec.suspended))
         elif known is not None and _is_outdated(known, spec, observed.get(kernel_id)):
             reloads.append(ReloadProgram(kernel_id, spec.reload_generation))
 
     return [*ends, *adoptions, *creations, *reloads]
+
+
+def _is_otherwise(known: KernelSpec, wanted: KernelSpec, state: ObservedState | None) -> bool:
+    return state is ObservedState.RUNNING and wanted.suspended is not known.suspended
 
 
 def _is_outdated(known: KernelSpec, wanted: KernelSpec, state: ObservedState | None) -> bool:

@@ -55,6 +55,7 @@ from moorage.agent.runtimes import (
     RuntimeFailed,
     RuntimeObservation,
 )
+from moorage.agent.runtimes.suspension import Suspending
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
@@ -125,6 +126,7 @@ class KernelTask:
         # Requests. Each of them sets ``_wakeup``, which is also set whenever the kernel must be
         # observed again.
         self._end_cause = record.termination  # None means that it need not end
+        self._wants_suspended = record.spec.suspended
         self._removal_requested = asyncio.Event()
         self._wakeup = asyncio.Event()
         self._interruption = Interruption(self._wakeup, self._must_end)
@@ -169,6 +171,11 @@ class KernelTask:
         if self.state not in ENDED and self._end_cause in (None, WITHDRAWN):
             self._end_cause = TerminationCause(reason, detail)
             self._wakeup.set()
+
+    def suspend(self, suspended: bool) -> None:
+        """Stop the kernel's processes, or let them continue."""
+        self._wants_suspended = suspended
+        self._wakeup.set()
 
     def remove(self) -> None:
         """Remove the remains of an ended kernel that is no longer ordered."""
@@ -412,6 +419,8 @@ class KernelTask:
                 recheck_s = await self._advance_termination(runtime, handle)
             else:
                 recheck_s = await self._advance_readiness(observed)
+                if self.record.ready and not await self._follow_suspension(runtime, handle):
+                    recheck_s = _RETRY_S
 
             await self._kept.save_changes()
             await watch.wait_for_change(
@@ -478,6 +487,27 @@ class KernelTask:
         probing.begin(self.record.spec.probe_period_s)
         return self._check_start_timeout()
 
+    async def _follow_suspension(
+        self, runtime: Runtime, handle: Handle, *, suspended: bool | None = None
+    ) -> bool:
+        """Suspend or resume the kernel as wanted, and record it. Returns False if this failed and
+        must be repeated."""
+        wanted = self._wants_suspended if suspended is None else suspended
+        if wanted is self.record.spec.suspended:
+            return True
+
+        try:
+            if isinstance(runtime, Suspending):
+                await (runtime.suspend(handle) if wanted else runtime.resume(handle))
+        except (OSError, RuntimeFailed) as error:
+            self._log.warning("cannot suspend or resume the kernel, retrying", error=str(error))
+            return False
+
+        self._log.info("suspended" if wanted else "resumed")
+        spec = replace(self.record.spec, suspended=wanted)
+        self._kept.put(replace(self.record, spec=spec), save_later=True)
+        return True
+
     def _check_start_timeout(self) -> float:
         """Terminate the kernel if its start timeout has passed. Returns the seconds until the
         timeout."""
@@ -495,6 +525,8 @@ class KernelTask:
             self._kept.put(replace(self.record, termination=cause))
             await self._kept.save()
 
+        # A suspended program would never handle the signal. Its end comes even if this fails.
+        await self._follow_suspension(runtime, handle, suspended=False)
         return await self._end.advance(runtime, handle, self._log, running=self.record.ready)
 
     async def _record_outcome(self, outcome: KernelOutcome) -> None:

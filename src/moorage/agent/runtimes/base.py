@@ -95,11 +95,12 @@ class Capabilities:
     ``CreateFailed``, or a command raises ``ExecFailed``: ``exec``, ``code`` (commands and the agent
     share a directory with sockets), ``workspaces``, ``clusters`` (``overlay``: on a private
     network, even over several nodes), ``service_ports``, ``leases`` (supervisors terminate kernels
-    when their lease expires). ``signals``: the runtime is ``Signalling``. ``files``: it has
-    ``copy``, for kernels that cannot run commands; ``directories_in``: which can also copy whole
-    directories into kernels. ``usage``: usage is measured. ``check_interval_s``: the minimum time
-    between two checks of a kernel's health, if each is a call to a site. ``outage_s``: how long to
-    retry a start that failed cleanly because the backend does not answer.
+    when their lease expires). ``signals``: the runtime is ``Signalling``. ``suspension``: it is
+    ``Suspending``. ``files``: it has ``copy``, for kernels that cannot run commands;
+    ``directories_in``: which can also copy whole directories into kernels. ``usage``: usage is
+    measured. ``check_interval_s``: the minimum time between two checks of a kernel's health, if
+    each is a call to a site. ``outage_s``: how long to retry a start that failed cleanly because
+    the backend does not answer.
     """
 
     simulated: bool = False
@@ -120,6 +121,7 @@ class Capabilities:
     service_ports: bool = True
     leases: bool = False
     signals: bool = False
+    suspension: bool = False
     usage: bool = True
     check_interval_s: float = 0.0
     outage_s: float = 0.0

@@ -58,7 +58,13 @@ class _Kernel:
         self.simulated = SimulatedKernel(script, self._loop.time())
         self.changed = asyncio.Event()
         self.executions: list[FakeExecution] = []
+        self.suspended = False
         self._timer: asyncio.TimerHandle | None = None
+        self.advance(self._loop.time())
+
+    def suspend(self, suspended: bool) -> None:
+        """While it is suspended, it does not advance; what is due happens when it continues."""
+        self.suspended = suspended
         self.advance(self._loop.time())
 
     @property
@@ -77,6 +83,9 @@ class _Kernel:
         )
 
     def advance(self, now: float) -> None:
+        if self.suspended:
+            return
+
         before = self.state
         self.simulated.advance(now)
         if self.state is not before:
@@ -134,7 +143,9 @@ class FakeRuntime:
         self._logs = logs
         self._node = node or FakeNode()
         self.silence_grace_s = silence_grace_s
-        self.capabilities = Capabilities(simulated=True, max_jobs=max_jobs, signals=True)
+        self.capabilities = Capabilities(
+            simulated=True, max_jobs=max_jobs, signals=True, suspension=max_jobs is None
+        )
 
     async def probe(self) -> Isolation:
         return Isolation()
@@ -219,6 +230,16 @@ class FakeRuntime:
         execution = FakeExecution(command, kernel.launch.env)
         kernel.executions.append(execution)
         return execution
+
+    async def suspend(self, handle: Handle) -> None:
+        self._suspend(handle, True)
+
+    async def resume(self, handle: Handle) -> None:
+        self._suspend(handle, False)
+
+    def _suspend(self, handle: Handle, suspended: bool) -> None:
+        if (kernel := self._kernel(handle)) is not None:
+            kernel.suspend(suspended)
 
     async def signal(self, handle: Handle, name: str) -> None:
         kernel = self._kernel(handle)

@@ -119,6 +119,10 @@ class RuntimeRegistry:
         dead."""
         return tuple(name for name in self.offered if self.known[name].capabilities.leases)
 
+    def with_suspension(self) -> tuple[str, ...]:
+        """The offered runtimes whose kernels can be suspended."""
+        return tuple(name for name in self.offered if self.known[name].capabilities.suspension)
+
     def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
         return tuple(job for site in self._sites for job in site.doubtful_jobs())
 

@@ -113,6 +113,11 @@ COMMANDS = {
         "moorage.cli.commands.reload",
     ),
     "rename": ("Rename a session.", "moorage.cli.commands.rename"),
+    "requeue": (
+        "Stop batch sessions, and return them to the queue.",
+        "moorage.cli.commands.requeue",
+    ),
+    "resume": ("Let suspended sessions continue.", "moorage.cli.commands.suspend"),
     "rollout": (
         "Revisions of an endpoint: the state of a rolling update, history, undo.",
         "moorage.cli.commands.rollout",
@@ -143,6 +148,10 @@ COMMANDS = {
         "Stop sessions, and delete endpoints with all their replicas.",
         "moorage.cli.commands.stop",
     ),
+    "suspend": (
+        "Stop the processes of sessions, which keep their resources.",
+        "moorage.cli.commands.suspend",
+    ),
     "templates": (
         "Templates of sessions: versioned sets of parameters.",
         "moorage.cli.commands.templates",
@@ -150,6 +159,10 @@ COMMANDS = {
     "top": (
         "Show the current use of processors, memory, GPUs and network by session.",
         "moorage.cli.commands.top",
+    ),
+    "update": (
+        "Change a session that waits or runs.",
+        "moorage.cli.commands.update",
     ),
     "usage": (
         "Show the past usage of requests and sessions, in whole hours.",

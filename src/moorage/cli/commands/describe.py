@@ -209,6 +209,7 @@ def print_session(
         ("id", view.id),
         ("type", str(view.type)),
         ("status", f"{shown_status(view)} for {format_age(now, view.status_since)}"),
+        *_suspension(view, now),
         *_activity(view, now),
         *_reloads(view, now),
         ("deadline", f"{format_age(view.deadline_at, now)} left" if view.deadline_at else ""),
@@ -240,8 +241,8 @@ def print_session(
         print_facts(
             out,
             [
-                ("waits for", f"{hold.text} ({tried})"),
-                ("next step", REASONS[hold.reason].next_step),
+                ("waits for", hold.text if view.held else f"{hold.text} ({tried})"),
+                ("next step", _release(view) or REASONS[hold.reason].next_step),
             ],
         )
         print_facts(out, [("", refusal) for refusal in hold.refusals])
@@ -273,6 +274,18 @@ def print_session(
     if steps := next_steps(view):
         print_heading(out, "next steps")
         print_facts(out, steps)
+
+
+def _suspension(view: SessionView, now: datetime) -> list[tuple[str, str]]:
+    if (suspended := view.suspended) is None:
+        return []
+
+    text = f"by {suspended.by} for {format_age(now, suspended.since)}; it keeps its resources"
+    return [("suspended", text), ("next step", f"`moorage resume {view.name}`")]
+
+
+def _release(view: SessionView) -> str:
+    return f"`moorage update {view.name} --release`" if view.held is not None else ""
 
 
 def _activity(view: SessionView, now: datetime) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ def label(
     Examples:
       moorage label tiny team=vision stage-
     """
-    labels = dict(map(_change, changes))
+    labels = dict(map(label_change, changes))
 
     async def work(client: Client) -> EndpointView | SessionView:
         found = await find(client, name)
@@ -54,7 +54,8 @@ def label(
         print(f"{view.name} {labels_cell(view.user_labels) or 'has no labels'}")
 
 
-def _change(text: str) -> tuple[str, str | None]:
+def label_change(text: str) -> tuple[str, str | None]:
+    """The label that an argument sets, or removes. Raises ``InvalidInput``."""
     key, equals, value = text.partition("=")
     if equals and key:
         return key, value

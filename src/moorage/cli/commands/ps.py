@@ -16,7 +16,7 @@ from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.list_order import KEYS, ListOrder, parse_order
 from moorage.cli.output import current_kernel, format_age, load_cells, progress_text, step_label
-from moorage.cli.summary import is_degraded, shown_status, silence
+from moorage.cli.summary import is_degraded, shown_status, silence, suspension
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import format_slots
 from moorage.common.model.status import ATTENDED, LIVE, Outcome, Status
@@ -411,6 +411,7 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
     why = getattr(view, "needs_newer_manager", "")  # missing from a manager of the previous release
     why = why or (silence(view, now) if view.status in LIVE else "")
+    why = why or suspension(view)
     why = why or (view.detail if is_degraded(view) else "")
     why = why or (view.hold.text if view.hold else str(view.reason))
     if not why and view.status == Status.RUNNING and view.type in ATTENDED:

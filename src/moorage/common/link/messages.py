@@ -64,7 +64,7 @@ class AgentInfo:
     of its batch runtimes. ``site_nodes``: the latest node counts of their site. ``reach``: as in
     the setting ``agent.reach``. ``undialed``: addresses of proxies that it should have dialed but
     has no connection to, with the reason. ``not_ready``: why it cannot start new kernels; "" if it
-    can.
+    can. ``suspend_runtimes``: the runtimes whose kernels it can suspend.
     """
 
     agent_id: AgentId
@@ -88,6 +88,7 @@ class AgentInfo:
     reach: str = ""
     undialed: dict[str, str] = field(default_factory=dict)
     not_ready: str = ""
+    suspend_runtimes: tuple[str, ...] = ()
 
     def lists(self, runtime: str) -> bool:
         """Whether a kernel of ``runtime`` that is missing from a report does not exist."""

@@ -133,7 +133,8 @@ class OrdersSender:
         self._digest = SetDigest()
         # the generation sent last; if None, the next orders must be full
         self._last: int | None = None
-        self._reloads: dict[KernelId, int] = {}  # the generations other than 0 that were sent
+        # The variable parts that were sent, unless they are the initial ones.
+        self._varied: dict[KernelId, tuple[int, bool]] = {}
 
     @property
     def needs_full(self) -> bool:
@@ -151,16 +152,15 @@ class OrdersSender:
         changed: Collection[KernelId] | None = None,
     ) -> Orders | OrdersDelta:
         """``kernels``: all kernels that should exist. ``changed``: at least those added, withdrawn
-        or to be reloaded since the last message; None means that any may have changed."""
+        or to be reloaded or suspended since the last message; None means that any may have
+        changed."""
         base = self._last
         self._last = generation
         if base is None:
             self._digest.clear()
             self._digest.change(_order_contents(kernels))
-            self._reloads = {
-                k: kernel.reload_generation
-                for k, kernel in kernels.items()
-                if kernel.reload_generation
+            self._varied = {
+                k: kernel.varied for k, kernel in kernels.items() if kernel.varied != _FIRST
             }
             return Orders(generation, tuple(kernels.values()))
 
@@ -170,13 +170,9 @@ class OrdersSender:
         added = tuple(kernels[k] for k in changed if k in kernels and self._differs(kernels[k]))
         withdrawn = frozenset(k for k in changed if k not in kernels and k in self._digest)
         self._digest.change(_order_contents(k.kernel_id for k in added), withdrawn)
-        self._reloads |= {
-            kernel.kernel_id: kernel.reload_generation
-            for kernel in added
-            if kernel.reload_generation
-        }
+        self._varied |= {kernel.kernel_id: kernel.varied for kernel in added}
         for kernel_id in withdrawn:
-            self._reloads.pop(kernel_id, None)
+            self._varied.pop(kernel_id, None)
 
         return OrdersDelta(
             generation, base, added=added, withdrawn=withdrawn, digest=self._digest.value
@@ -184,7 +180,10 @@ class OrdersSender:
 
     def _differs(self, spec: KernelSpec) -> bool:
         known = spec.kernel_id in self._digest
-        return not known or self._reloads.get(spec.kernel_id, 0) != spec.reload_generation
+        return not known or self._varied.get(spec.kernel_id, _FIRST) != spec.varied
+
+
+_FIRST = (0, False)
 
 
 class OrdersReceiver:

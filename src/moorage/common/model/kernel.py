@@ -155,8 +155,8 @@ class KernelSpec:
     outputs: tuple[str, ...] = ()
     inputs: tuple[KernelInput, ...] = ()
     reload: KernelReload | None = None  # None if it cannot be reloaded
-    # the requested reload, or in the checkpoint the completed one; 0 if none. No other field
-    # changes
+    # the requested reload, or in the checkpoint the completed one; 0 if none. No other field but
+    # ``suspended`` changes
     reload_generation: int = 0
     traceparent: str = ""  # of the span of the session's start; "" if it is not traced
     checkpoint_signal: str = ""  # sent before SIGTERM, such as USR1; "" for none
@@ -167,6 +167,14 @@ class KernelSpec:
     user: str = ""
     project: str = ""
     time_limit_s: float = 0.0  # 0 means without a limit
+
+    # whether its processes must be stopped, or in the checkpoint whether they are
+    suspended: bool = False
+
+    @property
+    def varied(self) -> tuple[int, bool]:
+        """The parts that change while the kernel runs."""
+        return self.reload_generation, self.suspended
 
     @property
     def stop_s(self) -> float:

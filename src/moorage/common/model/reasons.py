@@ -26,6 +26,7 @@ class Reason(StrEnum):
     DEPENDENCY = "dependency"
     DEPENDENCY_FAILED = "dependency-failed"
     BEGIN_TIME = "begin-time"
+    HELD = "held"
     NOT_ALLOWED = "not-allowed"
     SELECTOR_FAILED = "selector-failed"
     # starting
@@ -65,6 +66,7 @@ class Reason(StrEnum):
     AGENT_SHUTDOWN = "agent-shutdown"
     AGENT_DRAINED = "agent-drained"
     PREEMPTED = "preempted"
+    REQUEUED = "requeued"
     SCALED_DOWN = "scaled-down"
     REVISION_REPLACED = "revision-replaced"
     GROUP_FULL = "group-full"
@@ -158,6 +160,10 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.BEGIN_TIME: ReasonInfo(
             "the start time has not been reached", "wait until starts_at"
+        ),
+        Reason.HELD: ReasonInfo(
+            "the session is held",
+            "`moorage update SESSION --release`; a hold of an administrator needs an administrator",
         ),
         Reason.NOT_ALLOWED: ReasonInfo(
             "the resource group does not allow this kind of session",
@@ -352,6 +358,9 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         Reason.PREEMPTED: ReasonInfo(
             "the session released its resources to a session of higher priority",
             "wait if it is back in the queue; otherwise start it again, or with a higher priority",
+        ),
+        Reason.REQUEUED: ReasonInfo(
+            "a user requeued the session", "wait: it starts again from its beginning"
         ),
         Reason.SCALED_DOWN: ReasonInfo("the endpoint needs fewer replicas", ""),
         Reason.REVISION_REPLACED: ReasonInfo(

@@ -28,7 +28,7 @@ from moorage.common.model.qos import QosOptions
 from moorage.common.model.reasons import Reason
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.secret_names import mask_secrets
-from moorage.common.model.spec import Model, Name, SessionSpec, Workload
+from moorage.common.model.spec import Model, Name, Seconds, SessionSpec, Workload
 from moorage.common.model.status import AgentStatus, ObservedState, Result, SessionType, Status
 from moorage.common.views.progress import ProgressView
 from moorage.common.views.reload import ReloadView
@@ -171,6 +171,22 @@ class Hold(View):
     at: datetime
 
 
+class UserHold(View):
+    """The person who holds a pending session, and the role needed to release it: an owner cannot
+    release the hold of an administrator."""
+
+    by: str
+    role: Literal["owner", "project-admin", "admin"]
+    since: datetime
+
+
+class Suspension(View):
+    """Who suspended a running session. Its processes are stopped, and it keeps its resources."""
+
+    by: str
+    since: datetime
+
+
 class SessionView(View):
     id: str
     name: str
@@ -215,6 +231,14 @@ class SessionView(View):
     kernels: list[KernelView] = []
     hostnames_resolve: bool | None = Field(None, description=HOSTNAMES_RESOLVE)
     hold: Hold | None = None
+    held: UserHold | None = Field(None, description="Who holds the session; null if nobody does.")
+    suspended: Suspension | None = Field(
+        None,
+        description=(
+            "Who suspended it; null if it is not suspended. `deadline_at` of a suspended session "
+            "is null, because its time limit does not pass."
+        ),
+    )
     needs_newer_manager: str = Field(
         "",
         description=(
@@ -228,10 +252,26 @@ class SessionView(View):
 class SessionPatch(Model):
     """The body of ``PATCH /v1/sessions/{ref}``."""
 
-    EXAMPLE: ClassVar = {"user_labels": {"team": "vision", "stage": None}}
+    EXAMPLE: ClassVar = {"user_labels": {"team": "vision", "stage": None}, "priority": 20}
 
     user_labels: LabelChanges = Field(default_factory=dict)
     name: Name | None = Field(None, description="New name. Its program keeps the former name.")
+    priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        None, description="New priority of a pending session."
+    )
+    time_limit_s: Seconds | None = Field(
+        None,
+        description=(
+            "New `timeout_s` (batch) or `max_lifetime_s` (interactive). Only administrators extend "
+            "the limit of a session that has started."
+        ),
+    )
+    resource_group: Name | None = Field(
+        None, description="New resource group of a pending session."
+    )
+    held: bool | None = Field(
+        None, description="Whether a pending session is held: a held session does not start."
+    )
 
 
 class HistoryEntry(View):

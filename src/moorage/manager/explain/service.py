@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Set
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
@@ -18,6 +20,7 @@ from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.pending import KernelPlaceView, PendingExplanation, PlanView, WhyView
 from moorage.common.views.resources import DeviceView, SessionView
 from moorage.manager.explain.candidate import CANDIDATE_ID, candidate
+from moorage.manager.explain.extension import find_delayed
 from moorage.manager.explain.feasibility import FeasibilityCheck
 from moorage.manager.explain.pending import (
     PlacementProbe,
@@ -117,6 +120,34 @@ class ExplanationService:
             **dict(outlook),
         )
 
+    async def delays(
+        self, scope: Scope, session: SessionView, extension_s: float
+    ) -> Conflict | None:
+        """The error if a later end of a running session would delay a pending one for which the
+        scheduler has reserved resources until then."""
+        policy = policy_of((await self._store.groups.get(session.resource_group)).options)
+        snapshot = await self._store.scheduling.peek(session.resource_group, policy)
+        found = await asyncio.to_thread(
+            find_delayed,
+            snapshot,
+            policy,
+            self._now(),
+            SessionId(session.id),
+            extension=round(extension_s * 1_000_000),
+            selectors=self._selectors.load(policy.custom),
+        )
+        if found is None:
+            return None
+
+        name = (await self._names(scope, {found.session_id}))[found.session_id]
+        promised = datetime.fromtimestamp(found.promised / 1_000_000, UTC)
+        return Conflict(
+            f"time_limit_s of session {session.name!r} cannot grow by {extension_s:g}: session "
+            f"{name!r} has a reservation that starts at {promised:%Y-%m-%d %H:%M:%S} UTC, and it "
+            "would start later",
+            next_step=f"extend it by less, or hold the other session first: `moorage why {name}`",
+        )
+
     async def _of_site(
         self, scope: Scope, session: SessionView, outlook: PendingExplanation
     ) -> PendingExplanation:
@@ -178,6 +209,10 @@ class ExplanationService:
             unreachable = explain_unreachable(session)
 
             return PendingExplanation(text=f"{text}; {unreachable}" if unreachable else text)
+
+        if session.held is not None and session.hold is not None:
+            step = f"`moorage update {session.name} --release`"
+            return PendingExplanation(text=f"{session.hold.text}: {step}")
 
         policy = policy_of((await self._store.groups.get(session.resource_group)).options)
         now = self._now()

@@ -51,6 +51,14 @@ def stop_session(
     return _transition(session, Event.STOP, lost_grace_s, reason, actor=actor, detail=detail)
 
 
+def requeue_session(session: SessionSnapshot, actor: str, lost_grace_s: float) -> Transition | None:
+    """The transition that stops a batch session's program and returns the session to the queue.
+    None if it holds no resources. It counts no retry."""
+    if session.spec.type is not SessionType.BATCH or not _holds_resources(session):
+        return None
+    return _transition(session, Event.SEND_BACK, lost_grace_s, Reason.REQUEUED, actor=actor)
+
+
 def preempt_session(
     session: SessionSnapshot, mode: str, preemptor: str, lost_grace_s: float
 ) -> Transition | None:

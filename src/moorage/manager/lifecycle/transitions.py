@@ -27,6 +27,12 @@ class Event(StrEnum):
     CREATING = "creating"
     READY = "ready"
     EXTENDED = "extended"  # the walltime ends later than previously known
+    # Changes by people that the history records. The status stays, so these are no transitions.
+    UPDATED = "updated"
+    HELD = "held"
+    RELEASED = "released"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
     IDLE_WARNING = "idle-warning"  # it is considered idle, and will end soon
     IN_USE = "in-use"  # the warning is void, because the session is used again or was extended
     DEGRADED = "degraded"  # a cluster lost a sub kernel and continues without it
@@ -34,6 +40,7 @@ class Event(StrEnum):
     RETRY = "retry"  # the start failed, and another agent may succeed
     REQUEUE = "requeue"  # a batch program failed or disappeared, and runs again after a backoff
     PREEMPT = "preempt"  # the session yields its resources and waits to run again
+    SEND_BACK = "send-back"  # a person requeued a batch session, which counts no retry
     # the session that it waits for was replaced: by another session, or by its own run
     REDIRECTED = "redirected"
     STOP = "stop"
@@ -82,6 +89,7 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     **{(status, Event.RETRY): Status.PENDING for status in _STARTING},
     **{(status, Event.REQUEUE): Status.PENDING for status in _ACTIVE},
     **{(status, Event.PREEMPT): Status.PENDING for status in _ACTIVE},
+    **{(status, Event.SEND_BACK): Status.PENDING for status in _ACTIVE},
     **{(status, Event.FAIL): Status.TERMINATING for status in _ACTIVE},
     **{(status, Event.STOP): Status.TERMINATING for status in _ACTIVE},
     (Status.TERMINATING, Event.STOP_OVERDUE): Status.TERMINATING,
@@ -91,7 +99,7 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
 
 # Events that start a new attempt: the session gets a new kernel, and its old kernels are
 # terminated.
-NEW_ATTEMPT = frozenset({Event.RETRY, Event.REQUEUE, Event.PREEMPT})
+NEW_ATTEMPT = frozenset({Event.RETRY, Event.REQUEUE, Event.PREEMPT, Event.SEND_BACK})
 
 
 class InvalidTransition(Exception):

@@ -349,9 +349,9 @@ class AgentStream:
         self.wake.set()
 
     def _is_new(self, spec: KernelSpec) -> bool:
-        """Whether the kernel is newly ordered, or should reload."""
+        """Whether the kernel is newly ordered, or should reload or be suspended or resumed."""
         known = self._ordered.get(spec.kernel_id)
-        return known is None or known.reload_generation != spec.reload_generation
+        return known is None or known.varied != spec.varied
 
     def next_message(self, now: float) -> Orders | OrdersDelta | None:
         """The message with the orders that were offered last, or None if it has been sent. ``now``:

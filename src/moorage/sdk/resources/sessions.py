@@ -116,6 +116,21 @@ class Sessions(Resource):
         }
         return self._list(SessionView, "/v1/sessions", query, limit=limit)
 
+    async def update(
+        self, ref: str, patch: SessionPatch, *, revision: int | None = None
+    ) -> SessionView:
+        """Change a session: its name and labels and, as its status allows, its priority, time
+        limit, group and hold. All changes are made, or none (409).
+
+        ``revision``: change it only if it still has this ``revision``; otherwise, 412 is raised."""
+        return await self._call(
+            SessionView,
+            "PATCH",
+            f"/v1/sessions/{segment(ref)}",
+            body=patch,
+            if_match=None if revision is None else f'"{revision}"',
+        )
+
     async def label(self, ref: str, labels: Mapping[str, str | None]) -> SessionView:
         """Set user labels. None removes a label; others stay."""
         body = SessionPatch(user_labels=dict(labels))
@@ -138,6 +153,20 @@ class Sessions(Resource):
         """Stop all of a user's sessions except replicas. Once the request is accepted, all of them
         will stop, even if some have not started to stop when the call returns."""
         return await self._call(StoppedSessions, "POST", "/v1/sessions/stop", query={"user": user})
+
+    async def requeue(self, ref: str) -> SessionView:
+        """Stop a batch session's program, and return the session to the queue as a new attempt.
+        This counts no retry."""
+        return await self._call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/requeue")
+
+    async def suspend(self, ref: str) -> SessionView:
+        """Stop the processes of a running session where they are. The session keeps its resources,
+        and its time limit does not pass. Returns once the request is stored."""
+        return await self._call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/suspend")
+
+    async def resume(self, ref: str) -> SessionView:
+        """Let the processes of a suspended session continue."""
+        return await self._call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/resume")
 
     async def reload(self, ref: str) -> SessionView:
         """Ask the session's program to reload its settings. Returns once the request is stored.
@@ -288,11 +317,15 @@ class SyncSessions(SyncResource[Sessions]):
     plan = blocking(Sessions.plan)
     get = blocking(Sessions.get)
     list = listed(Sessions.list)
+    update = blocking(Sessions.update)
     label = blocking(Sessions.label)
     rename = blocking(Sessions.rename)
     delete = blocking(Sessions.delete)
     stop = blocking(Sessions.stop)
     stop_all = blocking(Sessions.stop_all)
+    requeue = blocking(Sessions.requeue)
+    suspend = blocking(Sessions.suspend)
+    resume = blocking(Sessions.resume)
     reload = blocking(Sessions.reload)
     idle = blocking(Sessions.idle)
     extend = blocking(Sessions.extend)

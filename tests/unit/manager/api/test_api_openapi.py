@@ -44,6 +44,7 @@ VERBS = {
         "get",
     ),
     *("interrupt", "join", "link", "list", "plan", "promote", "put", "release", "reload", "remove"),
+    *("requeue", "resume", "suspend"),
     *(
         "rename",
         "restart",
@@ -82,6 +83,9 @@ EXPECTED = {
     "/v1/sessions/{ref}/history": {"get"},
     "/v1/sessions/{ref}/idle": {"get"},
     "/v1/sessions/{ref}/reload": {"post"},
+    "/v1/sessions/{ref}/requeue": {"post"},
+    "/v1/sessions/{ref}/resume": {"post"},
+    "/v1/sessions/{ref}/suspend": {"post"},
     "/v1/sessions/{ref}/why": {"get"},
     "/v1/sessions/{ref}/logs": {"get"},
     "/v1/sessions/{ref}/apps": {"get"},

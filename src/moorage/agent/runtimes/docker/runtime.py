@@ -113,6 +113,7 @@ class DockerRuntime:
             model_mounts=True,
             overlay=rules.multi_node == "wireguard",
             signals=True,
+            suspension=True,
         )
 
     async def close(self) -> None:
@@ -197,6 +198,28 @@ class DockerRuntime:
             self._kills[_kernel_id(handle)] = spawn(
                 f"docker.kill.{_kernel_id(handle)}", self._kill_after(handle, grace_s)
             )
+
+    async def suspend(self, handle: Handle) -> None:
+        await self._freeze(handle, frozen=True)
+
+    async def resume(self, handle: Handle) -> None:
+        await self._freeze(handle, frozen=False)
+
+    async def _freeze(self, handle: Handle, *, frozen: bool) -> None:
+        container = _container_id(handle)
+
+        def change(api: Any) -> None:
+            state = api.inspect_container(container)["State"]
+            if state.get("Running") and bool(state.get("Paused")) is not frozen:
+                (api.pause if frozen else api.unpause)(container)
+
+        try:
+            await self._engine.call(change)
+        except NoSuchObject:
+            return
+        except RequestRefused as error:
+            if (await self.observe(handle)).state not in _ENDED:
+                raise RuntimeFailed(f"the container cannot be frozen or thawed: {error}") from None
 
     async def destroy(self, handle: Handle) -> None:
         container = _container_id(handle)

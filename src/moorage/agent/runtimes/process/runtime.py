@@ -38,7 +38,7 @@ from moorage.agent.runtimes.base import (
     ignore_progress,
 )
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
-from moorage.agent.runtimes.process import execution
+from moorage.agent.runtimes.process import execution, suspension
 from moorage.agent.runtimes.process.directories import NAME, KernelDirectories, kernel_id_of
 from moorage.agent.runtimes.process.disks import kernel_disk, workspace_disk
 from moorage.agent.runtimes.process.files import write_files
@@ -73,7 +73,7 @@ class ProcessRuntime:
     name = NAME
     silence_grace_s = 0.0
     capabilities = Capabilities(
-        node_processes=True, code=True, devices=True, leases=True, signals=True
+        node_processes=True, code=True, devices=True, leases=True, signals=True, suspension=True
     )
 
     def __init__(
@@ -211,6 +211,12 @@ class ProcessRuntime:
         return execution.start(
             self._command_shim, self._directories.path_of(handle), kernel, command
         )
+
+    async def suspend(self, handle: Handle) -> None:
+        await asyncio.to_thread(suspension.suspend, *self._directories.shim_of(handle))
+
+    async def resume(self, handle: Handle) -> None:
+        await asyncio.to_thread(suspension.resume, *self._directories.shim_of(handle))
 
     async def signal(self, handle: Handle, name: str) -> None:
         await deliver(*self._main_of(handle), name)

@@ -31,7 +31,7 @@ class SlotOffer(_message.Message):
     def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., nvlink_domain: _Optional[str] = ..., parent: _Optional[str] = ..., unhealthy_reason: _Optional[str] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
-    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states", "lease_runtimes", "doubtful_jobs", "site_nodes", "reach", "undialed", "not_ready")
+    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states", "lease_runtimes", "doubtful_jobs", "site_nodes", "reach", "undialed", "not_ready", "suspend_runtimes")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class AgentInfo(_message.Message):
     REACH_FIELD_NUMBER: _ClassVar[int]
     UNDIALED_FIELD_NUMBER: _ClassVar[int]
     NOT_READY_FIELD_NUMBER: _ClassVar[int]
+    SUSPEND_RUNTIMES_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     resource_group: str
     address: str
@@ -88,7 +89,8 @@ class AgentInfo(_message.Message):
     reach: str
     undialed: _containers.ScalarMap[str, str]
     not_ready: str
-    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ..., lease_runtimes: _Optional[_Iterable[str]] = ..., doubtful_jobs: _Optional[_Iterable[_Union[DoubtfulJob, _Mapping]]] = ..., site_nodes: _Optional[_Iterable[_Union[SiteNodes, _Mapping]]] = ..., reach: _Optional[str] = ..., undialed: _Optional[_Mapping[str, str]] = ..., not_ready: _Optional[str] = ...) -> None: ...
+    suspend_runtimes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ..., lease_runtimes: _Optional[_Iterable[str]] = ..., doubtful_jobs: _Optional[_Iterable[_Union[DoubtfulJob, _Mapping]]] = ..., site_nodes: _Optional[_Iterable[_Union[SiteNodes, _Mapping]]] = ..., reach: _Optional[str] = ..., undialed: _Optional[_Mapping[str, str]] = ..., not_ready: _Optional[str] = ..., suspend_runtimes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SiteNodes(_message.Message):
     __slots__ = ("name", "used", "total")
@@ -255,7 +257,7 @@ class ClusterMembership(_message.Message):
     def __init__(self, hostname: _Optional[str] = ..., role: _Optional[str] = ..., index: _Optional[int] = ..., mode: _Optional[str] = ..., group: _Optional[str] = ..., members: _Optional[_Iterable[_Union[ClusterMember, _Mapping]]] = ..., private_key: _Optional[str] = ..., public_key: _Optional[str] = ...) -> None: ...
 
 class KernelSpec(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace", "lease_s", "isolated", "hpc", "outputs", "inputs", "reload", "reload_generation", "traceparent", "checkpoint_signal", "checkpoint_grace_s", "attempt", "user", "project", "time_limit_s")
+    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace", "lease_s", "isolated", "hpc", "outputs", "inputs", "reload", "reload_generation", "traceparent", "checkpoint_signal", "checkpoint_grace_s", "attempt", "user", "project", "time_limit_s", "suspended")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -308,6 +310,7 @@ class KernelSpec(_message.Message):
     USER_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     TIME_LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     session_name: str
@@ -346,7 +349,8 @@ class KernelSpec(_message.Message):
     user: str
     project: str
     time_limit_s: float
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ..., lease_s: _Optional[float] = ..., isolated: _Optional[bool] = ..., hpc: _Optional[_Union[HpcJob, _Mapping]] = ..., outputs: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[_Union[KernelInput, _Mapping]]] = ..., reload: _Optional[_Union[Reload, _Mapping]] = ..., reload_generation: _Optional[int] = ..., traceparent: _Optional[str] = ..., checkpoint_signal: _Optional[str] = ..., checkpoint_grace_s: _Optional[float] = ..., attempt: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., time_limit_s: _Optional[float] = ...) -> None: ...
+    suspended: bool
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ..., lease_s: _Optional[float] = ..., isolated: _Optional[bool] = ..., hpc: _Optional[_Union[HpcJob, _Mapping]] = ..., outputs: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[_Union[KernelInput, _Mapping]]] = ..., reload: _Optional[_Union[Reload, _Mapping]] = ..., reload_generation: _Optional[int] = ..., traceparent: _Optional[str] = ..., checkpoint_signal: _Optional[str] = ..., checkpoint_grace_s: _Optional[float] = ..., attempt: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., time_limit_s: _Optional[float] = ..., suspended: _Optional[bool] = ...) -> None: ...
 
 class KernelInput(_message.Message):
     __slots__ = ("session_id", "output", "path")

@@ -19,7 +19,6 @@ from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
     HistoryEntry,
     Page,
-    SessionPatch,
     SessionView,
     StoppedSessions,
 )
@@ -288,7 +287,13 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
 
 @route("GET", SESSION_PATH, "Get a session by id or name", returns=SessionView, action=Action.SEE)
 async def get_session(call: Call[None, NoQuery]) -> SessionView:
-    return await authorization.session_of(call)
+    return tagged(call, await authorization.session_of(call))
+
+
+def tagged(call: Call[Any, Any], session: SessionView) -> SessionView:
+    """``session``, with its revision as the ETag of the response."""
+    call.response_headers["ETag"] = f'"{session.revision}"'
+    return session
 
 
 @route(
@@ -350,34 +355,6 @@ async def get_session_history(call: Call[None, HistoryQuery]) -> Page[HistoryEnt
 )
 async def explain_session(call: Call[None, NoQuery]) -> WhyView:
     return await call.deps.explanations.why(call.scope, call.path("ref"))
-
-
-@route(
-    "PATCH",
-    SESSION_PATH,
-    "Change the labels or the name of a session",
-    body=SessionPatch,
-    returns=SessionView,
-    action=Action.CHANGE,
-)
-async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
-    session = await authorization.session_of(call)
-    records = call.deps.store.session_records
-    changes = call.body
-    if (
-        changes.name is not None
-        and changes.name != session.name
-        and not await records.rename(call.scope, session.id, changes.name)
-    ):
-        raise Conflict(
-            f"session {session.name!r} cannot be renamed: requests for its model use this name",
-            next_step="serve the model again under the new name",
-        )
-
-    if changes.user_labels:
-        await records.change_labels(call.scope, session.id, changes.user_labels)
-
-    return await call.deps.store.sessions.get(call.scope, session.id)
 
 
 @route(

@@ -65,7 +65,7 @@ class OrderStore:
         # the lowest generation that a peer claimed but Postgres refused
         self._implausible_generation = 1 << 63
         # Kernel specifications by the agent that should run them. After a kernel has been placed,
-        # only the generation of its reload changes, which is read each time.
+        # only the generation of its reload and its suspension change, which are read each time.
         self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
 
     async def of(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
@@ -84,7 +84,7 @@ class OrderStore:
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
         unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
         fresh: dict[KernelId, KernelSpec] = {}
-        reloads: dict[KernelId, int] = {}
+        varied: dict[KernelId, tuple[int, bool]] = {}
         args = list(wanted), list(with_given_up), self._keep_unknown
         for row in await self._connection.fetch(SQL["agent_kernels"], *args):
             (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(
@@ -92,10 +92,9 @@ class OrderStore:
             )
             if row["session_id"] is not None:
                 fresh[KernelId(row["id"])] = _unknown_spec(row)
-            if row["reload_generation"] is not None:
-                reloads[KernelId(row["id"])] = row["reload_generation"]
+            varied[KernelId(row["id"])] = _varied(row)
 
-        specs = await self._specs(wanted, fresh, reloads)
+        specs = await self._specs(wanted, fresh, varied)
         for agent_id, found in specs.items():
             if known := {k: spec for k, spec in found.items() if not _is_kept(spec)}:
                 self._known[agent_id] = known
@@ -117,16 +116,15 @@ class OrderStore:
         rows = await self._connection.fetch(SQL["kernels_ordered"], *zip(*asked, strict=True))
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
         unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
-        reloads: dict[KernelId, int] = {}
+        varied: dict[KernelId, tuple[int, bool]] = {}
         for row in rows:
             (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(
                 KernelId(row["id"])
             )
-            if row["reload_generation"] is not None:
-                reloads[KernelId(row["id"])] = row["reload_generation"]
+            varied[KernelId(row["id"])] = _varied(row)
 
         orders = {}
-        for agent_id, found in (await self._specs(wanted, {}, reloads)).items():
+        for agent_id, found in (await self._specs(wanted, {}, varied)).items():
             withdrawn = tuple(k for k in kernels[agent_id] if k not in found)
             known = self._known.setdefault(agent_id, {})
             known |= {k: spec for k, spec in found.items() if not _is_kept(spec)}
@@ -143,10 +141,10 @@ class OrderStore:
         self,
         wanted: Mapping[AgentId, Collection[KernelId]],
         fresh: dict[KernelId, KernelSpec],
-        reloads: Mapping[KernelId, int],
+        varied: Mapping[KernelId, tuple[int, bool]],
     ) -> dict[AgentId, dict[KernelId, KernelSpec]]:
         """Specifications of these kernels: those in ``fresh``, cached ones, and the others from the
-        database. ``reloads``: the generations of the requested reloads."""
+        database. ``varied``: their current variable parts."""
         known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
         new = [
             k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]
@@ -161,7 +159,7 @@ class OrderStore:
 
         return {
             agent_id: {
-                k: spec if _is_kept(spec) else _to_reload(spec, reloads.get(k, 0))
+                k: spec if _is_kept(spec) else _current(spec, *varied[k])
                 for k in kernels
                 if (spec := known[agent_id].get(k) or fresh.get(k))
             }
@@ -217,12 +215,16 @@ def _is_kept(spec: KernelSpec) -> bool:
     return not spec.runtime
 
 
-def _to_reload(spec: KernelSpec, generation: int) -> KernelSpec:
-    return (
-        spec
-        if spec.reload_generation == generation
-        else replace(spec, reload_generation=generation)
-    )
+def _varied(row: Row) -> tuple[int, bool]:
+    """The parts of a specification that change while its kernel runs: the generation of its newest
+    reload, and whether it is suspended."""
+    return row["reload_generation"] or 0, row["suspended"]
+
+
+def _current(spec: KernelSpec, generation: int, suspended: bool) -> KernelSpec:
+    if spec.varied == (generation, suspended):
+        return spec
+    return replace(spec, reload_generation=generation, suspended=suspended)
 
 
 def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:

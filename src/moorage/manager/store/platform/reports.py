@@ -463,6 +463,7 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "refuses_orders": update.refuses_orders,
         "whole": update.whole,
         "lease_runtimes": list(info.lease_runtimes),
+        "suspend_runtimes": list(info.suspend_runtimes),
         "doubtful_jobs": [asdict(job) for job in info.doubtful_jobs],
         "site_nodes": [asdict(nodes) for nodes in info.site_nodes],
         "reach_why": update.reach_why,

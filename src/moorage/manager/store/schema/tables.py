@@ -6,7 +6,7 @@ A test compares these tables with the migrated schema.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Integer, Text
+from sqlalchemy import BigInteger, Boolean, Float, Integer, Text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store.schema.base import ID, TIME, table
@@ -56,6 +56,13 @@ sessions = table(
         "files": [JSONB()],
         "removed_at": [TIME],
         "traceparent": [Text()],
+        "held_by": [Text()],
+        "held_as": [Text()],
+        "held_at": [TIME],
+        "suspended_attempt": [Integer()],
+        "suspended_at": [TIME],
+        "suspended_by": [Text()],
+        "suspended_left_s": [Float()],
     },
 )
 

@@ -69,6 +69,8 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         needs_newer_manager=needs_newer,
         warnings=[],  # pydantic would copy the default
         hold=None if needs_newer else _hold(row),
+        held=_held(row),
+        suspended=_suspension(row),
     )
 
 
@@ -120,13 +122,39 @@ _UNKNOWN_SPEC = {"command": ["unknown"]}
 
 
 def _hold(row: Row) -> resources.Hold | None:
-    """A pending session's hold: the one that the scheduler last recorded or, before its first pass,
-    the begin time or backoff, if any."""
+    """A pending session's hold: that of a person, the one that the scheduler last recorded or,
+    before its first pass, the begin time or backoff, if any."""
     if row["status"] != Status.PENDING or row["adopted_from"] is not None:
         return None
+    if (held := _held(row)) is not None:
+        text = held_text(held)
+        return resources.Hold(reason=Reason.HELD, text=text, attempts=0, at=held.since)
     if row["hold"] is not None:
         return resources.Hold(**row["hold"])
     return begin_time_hold(row["not_before"], row["starts_at"], row["status_since"])
+
+
+def _held(row: Row) -> resources.UserHold | None:
+    if row["held_by"] is None or row["status"] != Status.PENDING:
+        return None
+    return resources.UserHold(by=row["held_by"], role=row["held_as"], since=row["held_at"])
+
+
+def _suspension(row: Row) -> resources.Suspension | None:
+    if row["status"] != Status.RUNNING or row["suspended_attempt"] != row["attempt"]:
+        return None
+    return resources.Suspension(by=row["suspended_by"], since=row["suspended_at"])
+
+
+def held_text(held: resources.UserHold) -> str:
+    """Who holds a session, and who may release it."""
+    releases = {
+        "owner": "its owner or an administrator",
+        "project-admin": "an administrator of its project or of the platform",
+        "admin": "an administrator of the platform",
+    }
+    since = f"{held.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"held by {held.by} since {since}; {releases[held.role]} can release it"
 
 
 def begin_time_hold(

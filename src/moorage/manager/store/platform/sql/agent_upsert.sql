@@ -14,7 +14,7 @@ WITH input AS (
         max_kernels integer, share_quantum integer, share_minimum integer, report_interval_s float8,
         silence_grace_s jsonb, refuses_orders boolean, unknown_kernels jsonb, whole boolean,
         lease_runtimes text[], doubtful_jobs jsonb, site_nodes jsonb, reach_why text,
-        undialed jsonb, not_ready text)
+        undialed jsonb, not_ready text, suspend_runtimes text[])
 ), before AS (
     SELECT a.id, a.status, a.identity, a.incarnation, a.address,
            a.status <> 'ALIVE' OR a.detached_stream IS NOT NULL AS away, a.ready, a.doubtful_jobs
@@ -25,14 +25,14 @@ WITH input AS (
                              share_quantum, share_minimum, report_interval_s, silence_grace_s,
                              manager, refuses_orders, unknown_kernels, lease_runtimes,
                              doubtful_jobs, site_nodes, configured_group, reach_why, undialed,
-                             not_ready)
+                             not_ready, suspend_runtimes)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch,
            runtimes, engines, labels, draining, max_kernels, share_quantum, share_minimum,
            report_interval_s, silence_grace_s, $2,
            -- As in the column `ready`: an agent that reports why it accepts no new work gets no
            -- orders for new kernels.
            refuses_orders OR not_ready <> '', unknown_kernels, lease_runtimes, doubtful_jobs,
-           site_nodes, resource_group, reach_why, undialed, not_ready
+           site_nodes, resource_group, reach_why, undialed, not_ready, suspend_runtimes
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
         resource_group = coalesce(a.assigned_group, excluded.resource_group),
@@ -42,7 +42,8 @@ WITH input AS (
         runtimes = excluded.runtimes, engines = excluded.engines, labels = excluded.labels,
         leaving = excluded.leaving, max_kernels = excluded.max_kernels,
         share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum,
-        lease_runtimes = excluded.lease_runtimes, doubtful_jobs = excluded.doubtful_jobs,
+        lease_runtimes = excluded.lease_runtimes, suspend_runtimes = excluded.suspend_runtimes,
+        doubtful_jobs = excluded.doubtful_jobs,
         site_nodes = excluded.site_nodes,
         -- From a manager of the previous release.
         direct_address = '',

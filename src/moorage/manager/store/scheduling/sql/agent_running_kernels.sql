@@ -23,8 +23,10 @@ SELECT k.agent_id, k.id, k.session_id, k.status_since,
        h.taken_at, s.priority, s.owner, s.project, s.endpoint_id,
        coalesce(as_boolean(s.spec -> 'preemptible'), s.type <> 'interactive')
          AND s.type <> 'system' AS preemptible,
-       least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'),
-             as_number(s.spec -> 'walltime_s')) AS runs_s,
+       -- The limit of a suspended session does not pass, so its end is unknown.
+       CASE WHEN s.suspended_attempt IS DISTINCT FROM s.attempt OR s.status <> 'RUNNING'
+            THEN least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'),
+                       as_number(s.spec -> 'walltime_s')) END AS runs_s,
        as_number(s.spec -> 'stop_grace_s') AS stop_grace_s,
        as_number(s.spec #> '{checkpoint,grace_s}') AS checkpoint_s,
        CASE WHEN s.spec ? 'checkpoint'

@@ -1,9 +1,9 @@
--- The sessions among these ($1) that are pending, of any group, with their main kernel. Sessions in
--- backoff, or with a begin time in the future, are omitted. `avoid`: the agents on which this run
--- could not be started (of a cluster: those on which a kernel failed). `subs`: the sub kernels of a
--- cluster. `earlier_agents`: agents on which a kernel of an earlier attempt may still run, unless
--- the spec allows overlap; after a backup was restored, also agents that may run the session
--- without the database's knowledge (index agents_not_ready).
+-- The sessions among these ($1) that are pending, of any group, with their main kernel. Sessions
+-- that are held or in backoff, or with a begin time in the future, are omitted. `avoid`: the agents
+-- on which this run could not be started (of a cluster: those on which a kernel failed). `subs`:
+-- the sub kernels of a cluster. `earlier_agents`: agents on which a kernel of an earlier attempt
+-- may still run, unless the spec allows overlap; after a backup was restored, also agents that may
+-- run the session without the database's knowledge (index agents_not_ready).
 SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_since, s.retries,
        s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
        s.spec ->> 'engine' AS engine, s.slots, k.id AS kernel_id,
@@ -37,6 +37,6 @@ SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_si
 -- include: unmet_dependencies
 FROM sessions s
 JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
-WHERE s.id = ANY ($1::uuid[]) AND s.status = 'PENDING'
+WHERE s.id = ANY ($1::uuid[]) AND s.status = 'PENDING' AND s.held_by IS NULL
   AND (s.not_before IS NULL OR s.not_before <= now())
   AND (s.starts_at IS NULL OR s.starts_at <= now())

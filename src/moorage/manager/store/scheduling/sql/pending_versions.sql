@@ -2,7 +2,7 @@
 -- sessions_pending): whether pending_sessions.sql would return them (`begun`), and the columns that
 -- show whether one has changed.
 SELECT s.id, s.created_at, s.revision, s.retries, s.bypassed,
-       (s.not_before IS NULL OR s.not_before <= now())
+       s.held_by IS NULL AND (s.not_before IS NULL OR s.not_before <= now())
          AND (s.starts_at IS NULL OR s.starts_at <= now()) AS begun,
 -- include: unmet_dependencies
 FROM sessions s

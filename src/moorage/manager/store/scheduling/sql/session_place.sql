@@ -32,7 +32,8 @@ WITH term AS (
         deadline_at = now() + make_interval(secs => i.deadline_s), reason = '', detail = '',
         hold = NULL, not_before = NULL
     FROM input i
-    WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision AND EXISTS (SELECT FROM term)
+    WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision AND s.held_by IS NULL
+      AND EXISTS (SELECT FROM term)
       AND (SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining
                   AND a.detached_stream IS DISTINCT FROM a.stream
            FROM agents a WHERE a.id = i.agent_id)

@@ -25,4 +25,5 @@ SELECT s.id, s.project, s.attempt, s.slots, s.spec -> 'idle' AS choice, p.rules,
 FROM found f JOIN sessions s USING (id) LEFT JOIN policies p ON p.name = s.resource_group
 LEFT JOIN session_traffic t ON t.session_id = s.id
 LEFT JOIN session_idle i ON i.session_id = s.id AND i.attempt = s.attempt
+WHERE s.suspended_attempt IS DISTINCT FROM s.attempt -- a suspended session is not idle
 ORDER BY s.id

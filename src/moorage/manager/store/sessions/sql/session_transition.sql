@@ -3,9 +3,10 @@
 -- order of their ids, so that they cannot change before the update. Writes the history, and the
 -- consequences for the kernels. Returns ended kernels with their agents, and the sessions that
 -- depend on one that has ended. A stale transition changes nothing and returns no row.
--- `next_kernel` is set for a retry, a requeue and a preemption: a new kernel with a new id, and new
--- sub kernels for a cluster. `term` is set for decisions that only the leader may make: the lease
--- is locked FOR SHARE, so that no other manager becomes leader until this commits.
+-- `next_kernel` is set for a retry, a requeue (by a person as well) and a preemption: a new kernel
+-- with a new id, and new sub kernels for a cluster. `term` is set for decisions that only the
+-- leader may make: the lease is locked FOR SHARE, so that no other manager becomes leader until
+-- this commits.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
@@ -31,7 +32,8 @@ WITH input AS (
         attempt = s.attempt + (i.next_kernel IS NOT NULL)::int,
         requeues = s.requeues + (i.event = 'requeue')::int,
         requeued_from
-            = CASE WHEN i.event IN ('requeue', 'preempt') THEN s.attempt ELSE s.requeued_from END,
+            = CASE WHEN i.event IN ('requeue', 'preempt', 'send-back') THEN s.attempt
+                   ELSE s.requeued_from END,
         not_before = now() + make_interval(secs => i.backoff_s),
         hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END,
         bypassed = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.bypassed END
