@@ -26,6 +26,7 @@ BODIES: dict[str, Any] = {
     "CompletionSpec": {"code": CANARY},
     "SessionPatch": {"user_labels": {"team": "vision"}},
     "TemplateSpec": {"spec": {"command": ["x"]}},
+    "TaskRetry": {},
     "TemplateRun": {},
     "PipelineSpec": {"name": "new", "steps": [{"name": "one", "spec": {"command": ["x"]}}]},
     "SessionSpec": {"command": ["x"]},

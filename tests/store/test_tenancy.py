@@ -456,6 +456,8 @@ UNSCOPED = {
     "CommandSource.open": "in a session that was found",
     "EventFeed.stream": "takes the audience, which follows from the scope",
     "EventFeed.close": "reads nothing",
+    "TaskStore.put": "stores lines that the caller has sent",
+    "TaskStore.page": "of a session that was found",
     "WorkspaceSource.ask": "of nodes; its answers are filtered by session",
 }
 

@@ -21,6 +21,7 @@ from moorage.common.model.kernel import (
     KernelInput,
     KernelReload,
     KernelSpec,
+    KernelTasks,
     Reloaded,
     SiteNodes,
 )
@@ -208,6 +209,8 @@ KERNELS = st.builds(
     project=TEXT,
     time_limit_s=SECONDS,
     suspended=st.booleans(),
+    tasks=st.none()
+    | st.builds(KernelTasks, command=TEXTS, workers=st.integers(0, 1024), timeout_s=SECONDS),
     cluster=st.none() | MEMBERSHIPS,
     outputs=TEXTS,
     inputs=st.lists(

@@ -43,12 +43,14 @@ from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.kernel.progress import ProgressReader
 from moorage.agent.link.client import LinkClient
 from moorage.agent.link.outputs import OutputLink
+from moorage.agent.link.tasks import TaskCalls
 from moorage.agent.outputs import NodeOutputs, OutputService
 from moorage.agent.runtimes.registry import RuntimeRegistry
 from moorage.agent.state.free_space import FREE_SPACE_S, FreeSpace
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state_lock import StateLock
+from moorage.agent.tasks import TICK_S, TaskFeeder
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.supervisor import SupervisedTask
@@ -268,6 +270,9 @@ class Agent:
         process = self._runtimes.process
         leases = KernelLeases(self.state, clock, lambda: link.schedule_report())
         outputs = await self._make_outputs(dialer)
+        tasks = TaskFeeder(
+            self.id, TaskCalls(dialer, lambda: self._link.stub if self._link else None), clock
+        )
         context = AgentContext(
             clock=clock,
             checkpoint=checkpoint,
@@ -284,6 +289,7 @@ class Agent:
             offered=frozenset(settings.runtimes),
             isolates=process.isolates,
             outputs=outputs,
+            tasks=tasks,
             tracer=self._tracer,
             model_cache=Path(settings.model_cache) if settings.model_cache else None,
         )
@@ -320,6 +326,13 @@ class Agent:
 
         await kernels.recover()
         stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
+        feeding = Loop(
+            "agent.tasks",
+            lambda: tasks.tick(kernels.active_kernels(), context.progress_folder),
+            interval_s=TICK_S,
+            clock=clock,
+        )
+        await stack.enter_async_context(feeding)
         progress = ProgressReader(context, kernels.active_kernels)
         await self._start_loops(
             stack, dialer, kernels=kernels, link=link, code=code, progress=progress, outputs=outputs

@@ -84,6 +84,7 @@ from moorage.manager.rpc.hand_over import HandOver
 from moorage.manager.rpc.outputs import OutputBroker
 from moorage.manager.rpc.server import LinkParts
 from moorage.manager.rpc.ssh import SshBroker
+from moorage.manager.rpc.tasks import TaskBroker
 from moorage.manager.scrape import Scrape
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
@@ -248,6 +249,7 @@ class Manager:
             execs=execs,
             workspaces=WorkspaceBroker(links, managers, clock),
             outputs=OutputBroker(store, logs, settings.outputs_kept_days * DAY_S),
+            tasks=TaskBroker(store),
             feed=feed,
             proxies=proxies,
             ssh=SshBroker(store, execs, file_servers=settings.file_servers_per_user),

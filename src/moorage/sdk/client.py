@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from moorage.sdk.resources.secrets import Secrets, SyncSecrets
     from moorage.sdk.resources.sessions import Sessions, SyncSessions
     from moorage.sdk.resources.ssh_keys import SshKeys, SyncSshKeys
+    from moorage.sdk.resources.tasks import SyncTasks, Tasks
     from moorage.sdk.resources.templates import SyncTemplates, Templates
     from moorage.sdk.resources.usage import SyncUsage, Usage
     from moorage.sdk.resources.users import SyncUsers, Users
@@ -104,6 +105,7 @@ class Client(Transport):
     secrets: Secrets
     sessions: Sessions
     ssh_keys: SshKeys
+    tasks: Tasks
     templates: Templates
     usage: Usage
     users: Users
@@ -180,6 +182,7 @@ class SyncClient:
     secrets: SyncSecrets
     sessions: SyncSessions
     ssh_keys: SyncSshKeys
+    tasks: SyncTasks
     templates: SyncTemplates
     usage: SyncUsage
     users: SyncUsers

@@ -22,6 +22,7 @@ from moorage.common.model.kernel import (
     KernelInput,
     KernelReload,
     KernelSpec,
+    KernelTasks,
     Reloaded,
 )
 from moorage.common.model.reasons import Reason
@@ -84,6 +85,7 @@ RECORDS = [
             hpc=HpcJob(partition="gpu", options={"a": "b"}),
             reload=KernelReload(signal="HUP"),
             reload_generation=5,
+            tasks=KernelTasks(("echo", "{}"), workers=3, timeout_s=2.5),
         ),
         1.0,
         reload=Reloaded(5, "failed", "why"),

@@ -58,6 +58,7 @@ UNCOMPLETED = {
     ("serve", "model"): "a file, or an id on a hub",
     ("serve", "name"): NEW,
     ("update", "name"): NEW,
+    ("tasks retry", "name"): NEW,
     ("users create", "name"): NEW,
     **{(verb, "name"): NEW for verb in ("plan", "run", "start")},
     **{

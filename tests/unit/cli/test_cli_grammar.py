@@ -51,7 +51,7 @@ NOUNS = {
     "groups", "join-tokens", "keys", "limits", "managers", "models",
     "peers", "pipelines",
     "prices", "projects", "qos", "quotas",
-    "secrets", "sessions", "templates", "users", "workspaces",
+    "secrets", "sessions", "tasks", "templates", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {
     "add", "archive", "remove", "restore", "use",
@@ -63,7 +63,7 @@ NOUN_VERBS = {
 DURATIONS = {
     "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",
     "--idle-timeout", "--last", "--lifetime", "--max-time", "--ramp",
-    "--time-limit", "--timeout",
+    "--task-timeout", "--time-limit", "--timeout",
 }  # fmt: skip
 
 

@@ -40,6 +40,7 @@ WITHOUT_MEANING = frozenset(
         "idle",
         "workspace",
         "probe",
+        "tasks",  # such sessions reuse nothing
     }
 )
 

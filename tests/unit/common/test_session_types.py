@@ -20,6 +20,7 @@ TRIES: dict[Feature, dict[str, Any]] = {
     Feature.RETRIES: {"retries": 1},
     Feature.LOST_AGENT: {"on_lost_agent": "wait"},
     Feature.REUSE: {"reuse": "both"},
+    Feature.TASKS: {"tasks": {"lines": "a"}, "probe": None},
     Feature.MODEL_ENGINES: {"engine": "vllm", "model": "m", "command": []},
     Feature.DEVICES: {"resources": {"cuda.device": 1}},
     Feature.IDLE_PROGRAM: {"command": []},

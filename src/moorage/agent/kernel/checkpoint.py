@@ -33,6 +33,7 @@ from moorage.common.model.kernel import (
     KernelInput,
     KernelReload,
     KernelSpec,
+    KernelTasks,
     Reloaded,
 )
 from moorage.common.model.reasons import Reason
@@ -304,8 +305,13 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
             "inputs": tuple(KernelInput(**input_) for input_ in data.get("inputs", ())),
             "hpc": HpcJob(**hpc) if (hpc := data.get("hpc")) else None,
             "reload": KernelReload(**reload) if (reload := data.get("reload")) else None,
+            "tasks": _tasks(tasks) if (tasks := data.get("tasks")) else None,
         }
     )
+
+
+def _tasks(data: dict[str, Any]) -> KernelTasks:
+    return KernelTasks(**data | {"command": tuple(data["command"])})
 
 
 def _membership(data: dict[str, Any]) -> ClusterMembership:

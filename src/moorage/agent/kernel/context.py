@@ -17,6 +17,7 @@ from moorage.agent.runtimes import Runtime
 from moorage.agent.runtimes.base import Capabilities
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
+from moorage.agent.tasks import NoTasks, TaskService
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
@@ -24,6 +25,7 @@ from moorage.common.model.runtimes import RUNTIMES
 from moorage.common.telemetry import TraceSink
 
 _NO_OUTPUTS = NoOutputs()
+_NO_TASKS = NoTasks()
 
 
 @runtime_checkable
@@ -56,6 +58,7 @@ class AgentContext:
     offered: frozenset[str] = frozenset(RUNTIMES)
     isolates: Callable[[bool], bool] = lambda isolated: False
     outputs: Outputs = _NO_OUTPUTS
+    tasks: TaskService = _NO_TASKS
     tracer: TraceSink | None = None
     model_cache: Path | None = None
 

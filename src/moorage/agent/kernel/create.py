@@ -25,6 +25,7 @@ from moorage.agent.kernel.start_trace import program_traceparent
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed
 from moorage.agent.runtimes.base import failed_write
 from moorage.agent.state.ports import NoFreePort
+from moorage.agent.tasks import runner_source
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
@@ -353,6 +354,7 @@ def _launch_context(context: AgentContext, spec: KernelSpec) -> LaunchContext:
         overlay=capabilities.overlay,
         progress=str(context.workspaces.progress(spec)) if capabilities.contained else "",
         started_at=None if capabilities.own_address else context.clock.now(),
+        task_runner=runner_source() if spec.tasks is not None else "",
     )
 
 

@@ -23,6 +23,7 @@ from moorage.agent.kernel import overlay
 from moorage.agent.kernel.cluster import Network
 from moorage.agent.kernel.run_variables import default_variables, run_variables
 from moorage.agent.runtimes.base import LOOPBACK, PORT_TOKEN, PROGRESS_FOLDER, WORKSPACE, Launch
+from moorage.agent.tasks.launch import task_command
 from moorage.common.model import service_ports
 from moorage.common.model.cluster import ClusterMembership
 from moorage.common.model.ids import KernelId
@@ -49,7 +50,8 @@ class LaunchContext:
     network. ``own_address``: the kernel runs on another node, which shares only the file system,
     and chooses its port there. ``overlay``: clusters over several nodes have a separate network.
     ``progress``: the directory on the node for a container's progress, or "". ``started_at``: when
-    the kernel is launched; None if another system decides when it starts.
+    the kernel is launched; None if another system decides when it starts. ``task_runner``: the text
+    of the program that works through a task list.
     """
 
     contained: bool
@@ -63,6 +65,7 @@ class LaunchContext:
     overlay: bool = False
     progress: str = ""
     started_at: datetime | None = None
+    task_runner: str = ""
 
 
 def build_invocation(
@@ -75,6 +78,9 @@ def build_invocation(
 ) -> Invocation:
     """The command of the kernel's main program, with its service ports filled in."""
     cores = max(1, spec.slots.get("cpu", 0) // 1000)
+    tasks = spec.tasks
+    if tasks is not None:
+        spec = replace(spec, command=tasks.command)
     if context.contained:
         call = engine.invocation(spec, host=_ANY_ADDRESS, port=port, node=NodeInfo(cores=cores))
     elif context.own_address:
@@ -86,14 +92,19 @@ def build_invocation(
         host = any_address if context.own_user else context.host
         call = engine.invocation(spec, host=host, port=port, node=context.node)
 
-    if not apps:
-        return call
+    if apps:
+        env = service_ports.environment(spec.session_id, apps)
+        values = service_ports.placeholders(spec.session_id, apps)
+        argv = tuple(substitute(word, values) for word in call.argv)
+        call = replace(call, argv=argv, env=call.env | env)
+    return call if tasks is None else replace(call, argv=_task_runner(spec, call, context))
 
-    env = service_ports.environment(spec.session_id, apps)
-    values = service_ports.placeholders(spec.session_id, apps)
-    return replace(
-        call, argv=tuple(substitute(word, values) for word in call.argv), env=call.env | env
-    )
+
+def _task_runner(spec: KernelSpec, call: Invocation, context: LaunchContext) -> tuple[str, ...]:
+    """The program that runs ``call`` for each task. A container's image has its own Python."""
+    python = "python3" if context.contained else context.node.python
+    folder = PROGRESS_FOLDER if context.contained else context.work_dir
+    return task_command(spec, call.argv, python=python, source=context.task_runner, folder=folder)
 
 
 def build_launch(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from moorage.agent.engines import ENGINES, Engine
-from moorage.agent.kernel import create, step_files, teardown, watch
+from moorage.agent.kernel import create, step_files, task_list, teardown, watch
 from moorage.agent.kernel.checkpoint import KernelRecord
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.interruption import Interruption
@@ -197,6 +197,7 @@ class KernelTask:
                 outcome = await step_files.keep_outputs(
                     self._context, self.record.spec, outcome, self._interruption
                 )
+                outcome = await task_list.settle(self._context, self.record.spec, outcome)
                 await self._probing.stop()
                 await self._record_outcome(outcome)
 

@@ -152,6 +152,7 @@ COMMANDS = {
         "Stop the processes of sessions, which keep their resources.",
         "moorage.cli.commands.suspend",
     ),
+    "tasks": ("Tasks of sessions that work through a list.", "moorage.cli.commands.tasks"),
     "templates": (
         "Templates of sessions: versioned sets of parameters.",
         "moorage.cli.commands.templates",

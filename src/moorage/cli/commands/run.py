@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moorage.cli import exit_codes, parse, times
+from moorage.cli import exit_codes, parse, task_list, times
 from moorage.cli.app import app
 from moorage.cli.attempt_log import AttemptLog
 from moorage.cli.completion import session_names
@@ -61,6 +61,7 @@ from moorage.cli.wait import until_session
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import BEFORE_RUNNING, Result, SessionType, Status
+from moorage.common.model.task_states import MAX_WORKERS
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
@@ -104,6 +105,29 @@ _After = Annotated[
 ]
 _IfFailed = Annotated[
     str | None, typer.Option("--if-dependency-fails", help="end (the default) or wait.")
+]
+_Tasks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Run the program once for each line of this file (- for standard input), in place of "
+        "{} in its arguments. Without a program, each line is a shell command.",
+    ),
+]
+_Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=MAX_WORKERS, help="With --tasks: how many run at a time. Default: one per CPU."
+    ),
+]
+_TaskRetries = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=20, help="With --tasks: how often a task that failed or is LOST runs again."
+    ),
+]
+_TaskTimeout = Annotated[
+    float | None, duration_option("With --tasks: time limit of one task.", "--task-timeout")
 ]
 _Detach = Annotated[bool, typer.Option("--detach", "-d", help="Same as --no-wait.")]
 _StopOnInterrupt = Annotated[
@@ -154,6 +178,10 @@ def run(
     if_failed: _IfFailed = None,
     starts_at: _StartsAt = None,
     reuse: Reuse = None,
+    tasks: _Tasks = None,
+    workers: _Workers = None,
+    task_retries: _TaskRetries = None,
+    task_timeout: _TaskTimeout = None,
     cluster: ClusterSize = None,
     cluster_mode: ClusterMode = None,
     on_kernel_loss: OnKernelLoss = None,
@@ -188,10 +216,11 @@ def run(
       moorage run --cluster 4 --cluster-mode multi-node --gpus 8 -- ./torchrun.sh
       moorage run --template train --set epochs=3
       moorage run --name eval --after train --no-wait -- python eval.py
+      moorage run --tasks list.txt --cpus 8 -- ./convert.sh {}
       moorage run -i --rm -- python -m json.tool <data.json
     """
     given = {name: value for name, value in locals().items() if name not in _NOT_OF_THE_SPEC}
-    if not command and template is None and file is None:
+    if not command and template is None and file is None and tasks is None:
         raise InvalidInput("there is no program", next_step="moorage run -- PROGRAM ARGUMENTS")
 
     how = _Following(
@@ -225,6 +254,7 @@ def _with_input(given: Mapping[str, Any]) -> dict[str, Any]:
         "a program on the command line": not given["command"],
         "no --retries": given["retries"],
         "no --cluster": (given["cluster"] or 1) > 1,
+        "no --tasks": given["tasks"],
         "no --reuse": given["reuse"] not in (None, "never"),
     }
     for needs, missing in named.items():
@@ -239,8 +269,11 @@ def _with_input(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | TemplateStart:
     """The session to create for the options of ``run``, which are given by parameter name."""
+    given = {**given, **task_list.options(given)}
+
     starts_at = given["starts_at"]
     own = {
+        "tasks": given.get("tasks"),
         "timeout_s": given["timeout"],
         "retries": given["retries"],
         "reuse": given["reuse"],

@@ -50,11 +50,18 @@ WRITES = frozenset(
         *("start_template", "put_template"),
     }
 )
-# Secrets, and segments that only a program can decode.
-_UNREADABLE = frozenset({"list_access_tokens", "list_scheduler_decisions"})
+# Secrets, segments that only a program can decode, and lists of thousands.
+_UNREADABLE = frozenset(
+    {
+        *("list_access_tokens", "list_scheduler_decisions"),
+        *("list_session_tasks", "get_session_task_summary"),
+    }
+)
 # Long tables, for charts.
 _FOR_CHARTS = frozenset({"get_occupancy_history"})
 _READABLE = ("application/json", "text/plain")
+# Fields that an agent does not write: thousands of lines.
+_LONG = frozenset({"tasks"})
 # Parameters of streams, which tools do not support.
 _OMITTED = frozenset({"follow"})
 # Parameters of every list, which the server's instructions describe once.
@@ -270,6 +277,8 @@ def _local(schema: Any, schemas: Mapping[str, Any], definitions: dict[str, Any])
 
     found: dict[str, Any] = {}
     for key, part in schema.items():
+        if key == "properties" and isinstance(part, dict):
+            part = {name: field for name, field in part.items() if name not in _LONG}
         if key == "$ref" and isinstance(part, str) and part.startswith(_SCHEMAS):
             name = part.removeprefix(_SCHEMAS)
             if name not in definitions:

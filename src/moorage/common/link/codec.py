@@ -20,6 +20,7 @@ from moorage.common.model.kernel import (
     KernelInput,
     KernelReload,
     KernelSpec,
+    KernelTasks,
     Reloaded,
     ReloadOutcome,
     SiteNodes,
@@ -75,6 +76,7 @@ _membership = codec(ClusterMembership, a.ClusterMembership, {ClusterMember: _mem
 _device = codec(DeviceGrant, a.DeviceGrant)
 _hpc_job = codec(HpcJob, a.HpcJob)
 _kernel_input = codec(KernelInput, a.KernelInput)
+_kernel_tasks = codec(KernelTasks, a.KernelTasks)
 _kernel = codec(
     KernelSpec,
     a.KernelSpec,
@@ -84,6 +86,7 @@ _kernel = codec(
         ServicePort: _service_port,
         HpcJob: _hpc_job,
         KernelInput: _kernel_input,
+        KernelTasks: _kernel_tasks,
         KernelReload: _reload,
     },
 )

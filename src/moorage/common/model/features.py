@@ -27,6 +27,7 @@ class Feature(StrEnum):
     RETRIES = "retries"
     LOST_AGENT = "lost-agent-policy"
     REUSE = "reuse"
+    TASKS = "tasks"
     MODEL_ENGINES = "model-engines"
     DEVICES = "devices"
     IDLE_PROGRAM = "idle-program"
@@ -52,6 +53,7 @@ TEXTS: Mapping[Feature, str] = {
     Feature.RETRIES: "`retries`: a program that failed runs again",
     Feature.LOST_AGENT: "`on_lost_agent`: what happens to the program when its agent is lost",
     Feature.REUSE: "`reuse`: the result or the run of an equal session is used instead",
+    Feature.TASKS: "`tasks`: the command runs once for each task of a list",
     Feature.MODEL_ENGINES: "`engine` vllm or llamacpp: serves `model`",
     Feature.DEVICES: "`resources` with GPUs and other devices",
     Feature.IDLE_PROGRAM: "may run without a `command`",
@@ -82,6 +84,7 @@ FEATURES: Mapping[SessionType, frozenset[Feature]] = {
         Feature.LOST_AGENT,
         Feature.REUSE,
         Feature.QOS,
+        Feature.TASKS,
     },
     SessionType.INFERENCE: _COMPUTE | {Feature.START_AFTER, Feature.MODEL_ENGINES},
     SessionType.SYSTEM: _ALL | {Feature.START_AFTER, Feature.IDLE_PROGRAM, Feature.IDLE_CRITERIA},
@@ -92,6 +95,7 @@ PLANNED: Mapping[Feature, str] = {}
 
 # Fields of a session's specification, each with the feature that it needs and an alternative to it.
 FIELDS: Mapping[str, tuple[Feature, str]] = {
+    "tasks": (Feature.TASKS, "only they have a result"),
     "timeout_s": (Feature.TIMEOUT, "use `max_lifetime_s`"),
     "retries": (Feature.RETRIES, "only they have a result"),
     "on_lost_agent": (Feature.LOST_AGENT, "other sessions end with their agent"),

@@ -118,6 +118,16 @@ class KernelInput:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTasks:
+    """Task list that a kernel works through. ``command``: runs once for each task. ``workers``: how
+    many run at a time, 0 for one per CPU. ``timeout_s``: 0 means unlimited."""
+
+    command: tuple[str, ...]
+    workers: int = 0
+    timeout_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec:
     """Specification of one kernel. ``slots`` are in base units (see ``model.slots``)."""
 
@@ -168,6 +178,9 @@ class KernelSpec:
     project: str = ""
     time_limit_s: float = 0.0  # 0 means without a limit
 
+    # None if it runs ``command``. With tasks, an agent that does not know them runs ``command``,
+    # which fails.
+    tasks: KernelTasks | None = None
     # whether its processes must be stopped, or in the checkpoint whether they are
     suspended: bool = False
 

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     # ending
     EXIT_ZERO = "exit-zero"
     EXIT_NONZERO = "exit-nonzero"
+    TASKS_FAILED = "tasks-failed"
     KILLED = "killed"
     OUTPUT_FAILED = "output-failed"
     OOM = "oom"
@@ -295,6 +296,12 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             "read the last lines of the log",
             failure=True,
             retryable=True,
+        ),
+        Reason.TASKS_FAILED: ReasonInfo(
+            "not all tasks of the session's list succeeded",
+            "`moorage tasks list SESSION --state FAILED,LOST` shows them, `moorage tasks retry` runs "
+            "them again",
+            failure=True,
         ),
         Reason.KILLED: ReasonInfo(
             "a signal from outside killed the main program",

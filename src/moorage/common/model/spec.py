@@ -28,12 +28,13 @@ from moorage.common.model.program_ports import Probe as Probe
 from moorage.common.model.reload import Reload, find_reload_problem
 from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.runtime_choice import RuntimeChoice
-from moorage.common.model.runtimes import DEFAULT_RUNTIME, IMAGE_RUNTIME, traits_of
+from moorage.common.model.runtimes import DEFAULT_RUNTIME, IMAGE_RUNTIME, RUNTIMES, traits_of
 from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
 from moorage.common.model.spec_fields import Argument, Env, Image, Resources, check_env
 from moorage.common.model.spec_fields import NoNul as NoNul
 from moorage.common.model.spec_fields import Word as Word
 from moorage.common.model.status import SessionType
+from moorage.common.model.task_lists import REQUEUES, TaskList
 from moorage.common.model.timestamps import Timestamp
 
 # Default of ``lease_s``; session_place.sql repeats it.
@@ -267,6 +268,13 @@ class SessionSpec(Workload):
             "shared. both, or never. null means as the resource group specifies."
         ),
     )
+    tasks: TaskList | None = Field(
+        default=None,
+        description=(
+            "Batch: list of tasks. `command` runs once for each, several at a time, and the session "
+            "succeeds if all do. null means that `command` runs once."
+        ),
+    )
     cluster: Annotated[Cluster | None, AfterValidator(drop_single_kernel_cluster)] = Field(
         default=None,
         description=(
@@ -316,6 +324,8 @@ class SessionSpec(Workload):
     @model_validator(mode="before")
     @classmethod
     def _refuse_planned(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("tasks") and "retries" not in given:
+            given = given | {"retries": REQUEUES}  # a requeued session continues its list
         return features.refuse_planned(given)
 
     @model_validator(mode="after")
@@ -375,6 +385,22 @@ class SessionSpec(Workload):
         if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:
             raise ValueError("a custom inference session requires `probe`")
 
+        return self
+
+    @model_validator(mode="after")
+    def _check_tasks(self) -> Self:
+        if self.tasks is None:
+            return self
+
+        if self.engine != "custom":
+            raise ValueError(f"`tasks` requires engine 'custom', not {self.engine!r}")
+        if not traits_of(self.runtime).outputs:
+            named = [name for name, traits in RUNTIMES.items() if traits.outputs]
+            raise ValueError(f"`tasks` requires runtime {' or '.join(named)}, not {self.runtime!r}")
+        if self.reuse not in (None, "never"):
+            raise ValueError("`reuse` does not apply to sessions with `tasks`: remove one of them")
+        if self.probe is not None or self.ports:
+            raise ValueError("`tasks` does not go with `probe` or `ports`: tasks serve nothing")
         return self
 
     @model_validator(mode="after")

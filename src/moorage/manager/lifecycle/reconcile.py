@@ -30,7 +30,7 @@ from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Event, Transition
 # Reasons that mean that a batch session's own program failed, as opposed to a stop, a timeout or a
 # node failure.
 PROGRAM_FAILED = frozenset({Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED})
-PROGRAM_RAN = PROGRAM_FAILED | {Reason.EXIT_ZERO}
+PROGRAM_RAN = PROGRAM_FAILED | {Reason.EXIT_ZERO, Reason.TASKS_FAILED}
 # Reasons that mean that a program is known to have ended with its node.
 _ENDED_WITH_NODE = frozenset({Reason.KERNEL_GONE, Reason.AGENT_LOST, Reason.LEASE_EXPIRED})
 BACKOFF_MAX_S = 300.0
@@ -504,7 +504,7 @@ def _finish(
     if session.spec.type is SessionType.BATCH:
         failed = failed or reason is Reason.WALLTIME  # its program was interrupted
         result = Result.FAILED if failed else Result.SUCCESS if reason is Reason.EXIT_ZERO else None
-        if reason in (Reason.EXIT_NONZERO, Reason.TIMEOUT):
+        if reason in (Reason.EXIT_NONZERO, Reason.TASKS_FAILED, Reason.TIMEOUT):
             # the program ran and has a result; ERROR is for sessions that could not run
             event = Event.ENDED
 

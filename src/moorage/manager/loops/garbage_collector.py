@@ -123,6 +123,7 @@ class GarbageCollector:
         await self._store.agents.delete_history(AGENT_HISTORY_DAYS)
         await self._store.secrets.delete_unused()
         await self._store.retention.delete_model_names()
+        await self._store.retention.delete_task_lists()
         while await self._store.retention.delete_limit_shares():
             if self._clock.monotonic() >= until:
                 break

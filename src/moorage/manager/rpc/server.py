@@ -45,6 +45,7 @@ from moorage.manager.rpc.route_feed import RouteFeed
 from moorage.manager.rpc.running_command import RelayedCommand
 from moorage.manager.rpc.ssh import SshBroker
 from moorage.manager.rpc.ssh_service import SshService
+from moorage.manager.rpc.tasks import TaskBroker
 from moorage.manager.rpc.workspaces import WorkspaceBroker
 from moorage.manager.store.platform.managers import DatabaseIdentity
 
@@ -94,6 +95,7 @@ class LinkParts:
     execs: CommandBroker
     workspaces: WorkspaceBroker
     outputs: OutputBroker
+    tasks: TaskBroker
     feed: RouteFeed
     proxies: ProxyLinks
     ssh: SshBroker
@@ -185,6 +187,12 @@ class LinkServer(
         return await self._parts.outputs.needed(
             request, context, await self._authenticate(context, "agent")
         )
+
+    async def ExchangeTasks(
+        self, request: agent_pb2.TaskExchange, context: Any
+    ) -> agent_pb2.TaskAnswer:
+        caller = await self._authenticate(context, "agent")
+        return await self._parts.tasks.exchange(request, context, caller)
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
         caller = await self._authenticate_proxy(request.proxy_id, context)

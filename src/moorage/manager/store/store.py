@@ -61,6 +61,7 @@ from moorage.manager.store.sessions.lifecycle import LifecycleStore
 from moorage.manager.store.sessions.records import SessionRecordStore
 from moorage.manager.store.sessions.repository import SessionStore
 from moorage.manager.store.sessions.stops import SessionStopStore
+from moorage.manager.store.sessions.tasks import TaskStore
 from moorage.manager.store.sessions.templates import TemplateStore
 
 
@@ -157,6 +158,7 @@ class Store:
         self.idle = IdleStore(db, newer)
         self.reloads = ReloadStore(db, notifier)
         self.templates = TemplateStore(db)
+        self.tasks = TaskStore(db)
         self.outputs = OutputStore(db)
         self.pipelines = PipelineStore(
             db,

@@ -106,6 +106,13 @@ def check_specs(steps: Iterable[Step], specs: Mapping[str, SessionSpec]) -> None
                     next_step="use the step's `name` and `after`",
                 )
 
+        if spec.tasks is not None:
+            raise InvalidInput(
+                f"step {step.name!r}: `spec.tasks` cannot be set for steps",
+                field=f"steps.{step.name}.spec.tasks",
+                next_step="use the step's `array`, or a session of its own",
+            )
+
         for after in step.conditions:
             if after.on == "success" and specs[after.step].type is not SessionType.BATCH:
                 raise InvalidInput(

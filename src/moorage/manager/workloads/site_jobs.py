@@ -37,6 +37,13 @@ def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> Moorage
             next_step="omit `ports`, or use another resource group",
         )
 
+    if isinstance(spec, SessionSpec) and spec.tasks is not None:
+        return Conflict(
+            f"tasks in resource_group {group!r}: its runtime {site.runtime!r} runs one program for "
+            "each job",
+            next_step="omit `tasks`, or use another resource group",
+        )
+
     if wrong := _impossible_there(spec, site):
         return Conflict(
             f"resource_group {group!r} has a site: {wrong}",

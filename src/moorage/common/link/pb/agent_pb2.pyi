@@ -257,7 +257,7 @@ class ClusterMembership(_message.Message):
     def __init__(self, hostname: _Optional[str] = ..., role: _Optional[str] = ..., index: _Optional[int] = ..., mode: _Optional[str] = ..., group: _Optional[str] = ..., members: _Optional[_Iterable[_Union[ClusterMember, _Mapping]]] = ..., private_key: _Optional[str] = ..., public_key: _Optional[str] = ...) -> None: ...
 
 class KernelSpec(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace", "lease_s", "isolated", "hpc", "outputs", "inputs", "reload", "reload_generation", "traceparent", "checkpoint_signal", "checkpoint_grace_s", "attempt", "user", "project", "time_limit_s", "suspended")
+    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace", "lease_s", "isolated", "hpc", "outputs", "inputs", "reload", "reload_generation", "traceparent", "checkpoint_signal", "checkpoint_grace_s", "attempt", "user", "project", "time_limit_s", "suspended", "tasks")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -311,6 +311,7 @@ class KernelSpec(_message.Message):
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     TIME_LIMIT_S_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     session_name: str
@@ -350,7 +351,86 @@ class KernelSpec(_message.Message):
     project: str
     time_limit_s: float
     suspended: bool
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ..., lease_s: _Optional[float] = ..., isolated: _Optional[bool] = ..., hpc: _Optional[_Union[HpcJob, _Mapping]] = ..., outputs: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[_Union[KernelInput, _Mapping]]] = ..., reload: _Optional[_Union[Reload, _Mapping]] = ..., reload_generation: _Optional[int] = ..., traceparent: _Optional[str] = ..., checkpoint_signal: _Optional[str] = ..., checkpoint_grace_s: _Optional[float] = ..., attempt: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., time_limit_s: _Optional[float] = ..., suspended: _Optional[bool] = ...) -> None: ...
+    tasks: KernelTasks
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ..., lease_s: _Optional[float] = ..., isolated: _Optional[bool] = ..., hpc: _Optional[_Union[HpcJob, _Mapping]] = ..., outputs: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[_Union[KernelInput, _Mapping]]] = ..., reload: _Optional[_Union[Reload, _Mapping]] = ..., reload_generation: _Optional[int] = ..., traceparent: _Optional[str] = ..., checkpoint_signal: _Optional[str] = ..., checkpoint_grace_s: _Optional[float] = ..., attempt: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., time_limit_s: _Optional[float] = ..., suspended: _Optional[bool] = ..., tasks: _Optional[_Union[KernelTasks, _Mapping]] = ...) -> None: ...
+
+class KernelTasks(_message.Message):
+    __slots__ = ("command", "workers", "timeout_s")
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    command: _containers.RepeatedScalarFieldContainer[str]
+    workers: int
+    timeout_s: float
+    def __init__(self, command: _Optional[_Iterable[str]] = ..., workers: _Optional[int] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
+class TaskExchange(_message.Message):
+    __slots__ = ("agent_id", "kernel_id", "received", "wanted", "ended", "over", "complete")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    kernel_id: str
+    received: int
+    wanted: int
+    ended: _containers.RepeatedCompositeFieldContainer[TaskEnd]
+    over: bool
+    complete: bool
+    def __init__(self, agent_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., received: _Optional[int] = ..., wanted: _Optional[int] = ..., ended: _Optional[_Iterable[_Union[TaskEnd, _Mapping]]] = ..., over: _Optional[bool] = ..., complete: _Optional[bool] = ...) -> None: ...
+
+class TaskEnd(_message.Message):
+    __slots__ = ("number", "attempt", "state", "exit_code", "started_at", "seconds", "output", "detail")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    attempt: int
+    state: str
+    exit_code: int
+    started_at: float
+    seconds: float
+    output: bytes
+    detail: str
+    def __init__(self, number: _Optional[int] = ..., attempt: _Optional[int] = ..., state: _Optional[str] = ..., exit_code: _Optional[int] = ..., started_at: _Optional[float] = ..., seconds: _Optional[float] = ..., output: _Optional[bytes] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class TaskAnswer(_message.Message):
+    __slots__ = ("known", "given", "total", "succeeded", "failed", "lost", "finished")
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    known: bool
+    given: _containers.RepeatedCompositeFieldContainer[GivenTask]
+    total: int
+    succeeded: int
+    failed: int
+    lost: int
+    finished: bool
+    def __init__(self, known: _Optional[bool] = ..., given: _Optional[_Iterable[_Union[GivenTask, _Mapping]]] = ..., total: _Optional[int] = ..., succeeded: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
+
+class GivenTask(_message.Message):
+    __slots__ = ("seq", "number", "attempt", "line")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    number: int
+    attempt: int
+    line: str
+    def __init__(self, seq: _Optional[int] = ..., number: _Optional[int] = ..., attempt: _Optional[int] = ..., line: _Optional[str] = ...) -> None: ...
 
 class KernelInput(_message.Message):
     __slots__ = ("session_id", "output", "path")

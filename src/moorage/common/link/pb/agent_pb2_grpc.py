@@ -70,6 +70,11 @@ class AgentLinkStub:
                 request_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.SerializeToString,
                 response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.FromString,
                 _registered_method=True)
+        self.ExchangeTasks = channel.unary_unary(
+                '/moorage.v1.AgentLink/ExchangeTasks',
+                request_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.TaskExchange.SerializeToString,
+                response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.TaskAnswer.FromString,
+                _registered_method=True)
 
 
 class AgentLinkServicer:
@@ -126,6 +131,13 @@ class AgentLinkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExchangeTasks(self, request, context):
+        """Tasks of a kernel's session: the ends of some for new ones.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentLinkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +175,11 @@ def add_AgentLinkServicer_to_server(servicer, server):
                     servicer.NeededOutputs,
                     request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.FromString,
                     response_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.SerializeToString,
+            ),
+            'ExchangeTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExchangeTasks,
+                    request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.TaskExchange.FromString,
+                    response_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.TaskAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +372,33 @@ class AgentLink:
             '/moorage.v1.AgentLink/NeededOutputs',
             moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.SerializeToString,
             moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExchangeTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.v1.AgentLink/ExchangeTasks',
+            moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.TaskExchange.SerializeToString,
+            moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.TaskAnswer.FromString,
             options,
             channel_credentials,
             insecure,

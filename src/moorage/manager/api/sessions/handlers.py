@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from moorage.common.model import features
-from moorage.common.model.errors import Conflict, Infeasible
+from moorage.common.model.errors import Conflict, Infeasible, InvalidInput
 from moorage.common.model.labels import parse_selector
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.session_access import Action
 from moorage.common.model.spec import Model, NoNul, SessionSpec
 from moorage.common.model.status import LIVE, RESULT_OF, Outcome, SessionType, Status
+from moorage.common.model.task_states import MAX_LIST_BYTES
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
     HistoryEntry,
@@ -42,7 +43,7 @@ from moorage.manager.workloads.run_limits import RunLimits
 from moorage.manager.workloads.site_jobs import as_job
 
 
-def _split_upper(value: Any) -> Any:
+def split_upper(value: Any) -> Any:
     """Split like ``split_list``, and convert to upper case."""
     parts = split_list(value)
     return (
@@ -71,7 +72,7 @@ class ListedStatus(StrEnum):
 
 
 class SessionQuery(PageQuery):
-    status: Annotated[list[ListedStatus], BeforeValidator(_split_upper)] = Field(
+    status: Annotated[list[ListedStatus], BeforeValidator(split_upper)] = Field(
         [],
         description=(
             "Only sessions in these statuses, comma-separated or repeated. SUCCEEDED and FAILED "
@@ -118,6 +119,10 @@ class HistoryQuery(WholeQuery):
     sort: Literal["revision", "-revision"] = order("revision")
 
 
+# A task list is part of the request.
+MAX_BODY_BYTES = MAX_LIST_BYTES + 1_048_576
+
+
 class PlanQuery(Model):
     force: bool = Field(
         False, description="Run the session even if the result of an equal session could be reused."
@@ -144,6 +149,7 @@ class CreateQuery(PlanQuery):
     location="/v1/sessions/{id}",
     idempotent=True,
     access="member",
+    max_body_bytes=MAX_BODY_BYTES,
 )
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView:
     return await create(call)
@@ -194,6 +200,8 @@ async def _create(
 ) -> SessionView:
     idempotency_key = call.idempotency_key
     store = call.deps.store
+    if spec.tasks is not None:
+        spec = spec.model_copy(update={"tasks": await store.tasks.put(spec.tasks)})
     if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if idempotency_key is None:
@@ -214,6 +222,11 @@ async def _checked(call: Call[SessionSpec, Any], template: OfTemplate) -> tuple[
     """The specification as it would be stored, and whether the caller forces it to run. Raises if
     the caller may not create it."""
     store = call.deps.store
+    if call.body.tasks is not None and call.body.tasks.lines is None:
+        raise InvalidInput(
+            "`tasks` has no lines", field="tasks.lines", next_step="give one line for each task"
+        )
+
     await check_secrets(call, call.body)
     spec = qos.apply(call.body, await qos.find(call, call.body))
     await authorization.check_limits(
@@ -222,7 +235,7 @@ async def _checked(call: Call[SessionSpec, Any], template: OfTemplate) -> tuple[
     await check_choice(call, spec)
     spec = await group_limits.with_time_limit(call, spec, template.limits)
     spec = as_job(spec, await store.groups.site(call.body.resource_group))
-    if spec.type is SessionType.BATCH and spec.reuse is None:
+    if spec.type is SessionType.BATCH and spec.reuse is None and spec.tasks is None:
         reuse = await store.groups.reuse(spec.resource_group, call.scope.owner.project)
         spec = spec.model_copy(update={"reuse": None if reuse == "never" else reuse})
 

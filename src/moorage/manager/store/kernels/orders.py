@@ -13,7 +13,13 @@ from moorage.common.model.checkpointing import granted_grace_s
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelInput, KernelSpec
+from moorage.common.model.kernel import (
+    DeviceGrant,
+    HpcJob,
+    KernelInput,
+    KernelSpec,
+    KernelTasks,
+)
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType
 from moorage.common.telemetry.spans import parse_traceparent, session_context
@@ -27,6 +33,11 @@ from moorage.manager.store.sessions import spec_kernels
 from moorage.manager.store.sessions.rows import parse_spec
 
 log = structlog.get_logger("moorage.store")
+# An agent of the previous release runs this instead of the tasks.
+_TOO_OLD_FOR_TASKS = (
+    *("sh", "-c"),
+    "echo 'moorage: the agent of this node is too old for task lists: upgrade it' >&2; exit 1",
+)
 # Reading more specifications at once would block the event loop for too long.
 _SPECS_AT_ONCE = 500
 
@@ -258,7 +269,7 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         ports=tuple(port.declared() for port in spec.ports) if is_main else (),
         model=spec.model or "",
         args=tuple(spec.args),
-        command=tuple(spec.command),
+        command=tuple(spec.command) if spec.tasks is None else _TOO_OLD_FOR_TASKS,
         env={**secret_env, **spec.env},
         probe_path=probe.path if probe else "",
         probe_period_s=probe.period_s if probe else 0.5,
@@ -280,8 +291,16 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         user=row["owner"] or "",
         project=row["project"],
         time_limit_s=_time_limit_s(session_spec),
+        tasks=_tasks(spec),
         **_checkpoint(row, session_spec),
     )
+
+
+def _tasks(spec: SessionSpec) -> KernelTasks | None:
+    tasks = spec.tasks
+    if tasks is None:
+        return None
+    return KernelTasks(tuple(spec.command), tasks.workers or 0, tasks.timeout_s or 0.0)
 
 
 def _time_limit_s(spec: SessionSpec) -> float:

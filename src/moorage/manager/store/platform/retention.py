@@ -13,6 +13,9 @@ BATCH = 500
 # How long an Idempotency-Key protects a create. This is far longer than any client retries.
 IDEMPOTENCY_KEYS_KEPT_S = 86_400.0
 
+# How long the lines of a task list are kept for the session that is being created with them.
+TASK_LISTS_KEPT_S = 86_400.0
+
 
 class RetentionStore:
     def __init__(self, db: Database) -> None:
@@ -40,6 +43,11 @@ class RetentionStore:
     async def delete_model_names(self) -> int:
         """Delete model names that no longer belong to a project, because nobody uses them."""
         return len(await self._connection.fetch(SQL["model_names_delete_old"], BATCH))
+
+    async def delete_task_lists(self) -> int:
+        """Delete the lines of task lists that no session uses."""
+        found = await self._connection.fetch(SQL["task_lists_delete_old"], TASK_LISTS_KEPT_S, BATCH)
+        return len(found)
 
     async def delete_limit_shares(self) -> int:
         """Delete the proxies' usage of limits that have not been used for an hour."""

@@ -9,7 +9,7 @@ from alembic import op
 from moorage.manager.store.schema.database_functions import function_statements
 
 revision = "202611282150"
-down_revision = "202611282100"
+down_revision = "202611282140"
 branch_labels = None
 depends_on = None
 functions = "4bfdb860d651e42e"
