@@ -332,3 +332,26 @@ async def test_interactive_work_in_a_container(platform: Platform, tmp_path: Pat
 
     await until("the workspace is deleted once its kernel is forgotten", removed)
     assert list(platform.home.rglob("tree")) == []
+
+
+async def test_list_of_tasks_in_containers_of_a_cluster(platform: Platform) -> None:
+    """The image has only Python. The kernels take from one list."""
+    await until_up(platform)
+    file = platform.home / "list.txt"
+    file.write_text("".join(f"{n}\n" for n in range(40)))
+    program = "import sys, time; time.sleep(0.2); print('ran', sys.argv[1])"
+    arguments = ("--tasks", str(file), "--cluster", "2", "--workers", "2", "--image", PYTHON_IMAGE)
+    code, _, err = await run(
+        platform, "run", "--name", "boxes", *arguments, *SMALL, "--", "python3", "-c", program
+    )
+    assert code == 0, err
+    async with platform.client() as client:
+        session = await client.sessions.get("boxes")
+        tasks = await client.tasks.list("boxes")
+        assert [(task.number, str(task.state)) for task in tasks] == [
+            (n, "SUCCEEDED") for n in range(1, 41)
+        ]
+        assert {task.output for task in tasks} == {f"ran {n}\n" for n in range(40)}
+        assert session.detail == ""
+    logs = [(await run(platform, "logs", "boxes", "--kernel", k))[1] for k in ("main1", "sub1")]
+    assert all("] ran " in log for log in logs), "both kernels have run some"

@@ -94,10 +94,7 @@ BEFORE: dict[str, tuple[str, ...]] = {
         f"moorage run --name wait --no-wait {_SMALL} -- sleep 300",
         f"moorage run --name train --after wait --no-wait {_SMALL} -- true",
     ),
-    "moorage tasks list scan": (
-        f"moorage run --name scan --tasks token.txt --no-wait {_SMALL} -- false",
-        "sh -c 'until moorage ps --all | grep scan | grep -q FAILED; do sleep 0.2; done'",
-    ),
+    "moorage tasks list scan": (f"moorage run --name scan --tasks token.txt {_SMALL} -- true",),
     "moorage serve ./tiny.gguf --min 0 --max 4 --scale-on waiting=2 --idle-timeout 5m": (
         "moorage stop tiny",
     ),
@@ -183,6 +180,8 @@ ABSENT: dict[str, str] = {
     "moorage run --image python:3.12 -- python -c \"print('hello')\"": DOCKER,
     "moorage run --cluster 4 --cluster-mode multi-node --gpus 8 -- ./torchrun.sh": GPUS,
     "moorage run --name eval --after train --no-wait -- python eval.py": PROGRAM,
+    "moorage tasks retry scan": "tasks that failed: tests/e2e/test_tasks.py",
+    "moorage tasks retry scan --name scan-2": "tasks that failed: tests/e2e/test_tasks.py",
     "moorage run --tasks list.txt --cpus 8 -- ./convert.sh {}": PROGRAM,
     "moorage run --secret HF_TOKEN=hf-token -- python train.py": PROGRAM,
     "moorage start --image python:3.12 --lifetime 8h --idle-timeout 30m": DOCKER,

@@ -74,6 +74,7 @@ class TaskRunner:
         self.done = 0
         self.of = 0
         self.progress_at = 0.0
+        self.shown = -1
         self.stopping = False
         self.poll = select.poll()
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -125,8 +126,11 @@ class TaskRunner:
         path = self.env.get("MOORAGE_PROGRESS")
         if not path or not self.of or (not last and now - self.progress_at < PROGRESS_S):
             return
-        self.progress_at = now
         done = min(self.done, self.of)
+        if done == self.shown:
+            return
+        self.progress_at = now
+        self.shown = done
         try:
             with open(path, "a") as file:
                 file.write(json.dumps({"step": done, "of": self.of, "message": "tasks"}) + "\n")

@@ -163,6 +163,7 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView:
     query=PlanQuery,
     returns=PlanView,
     access="member",
+    max_body_bytes=MAX_BODY_BYTES,
 )
 async def plan_session(call: Call[SessionSpec, PlanQuery]) -> PlanView:
     return await plan(call)
