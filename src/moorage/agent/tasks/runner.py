@@ -126,9 +126,11 @@ class TaskRunner:
         path = self.env.get("MOORAGE_PROGRESS")
         if not path or not self.of or (not last and now - self.progress_at < PROGRESS_S):
             return
+
         done = min(self.done, self.of)
         if done == self.shown:
             return
+
         self.progress_at = now
         self.shown = done
         try:
