@@ -29,6 +29,7 @@ from tests.mutations import (
     site_catalog,
     start_catalog,
     statement_catalog,
+    task_catalog,
     workload_catalog,
 )
 from tests.mutations.mutation import Mutation
@@ -63,6 +64,7 @@ MUTATIONS = (
     *routing_catalog.MUTATIONS,
     *serving_catalog.MUTATIONS,
     *session_catalog.MUTATIONS,
+    *task_catalog.MUTATIONS,
     *settings_catalog.MUTATIONS,
     *site_catalog.MUTATIONS,
     *start_catalog.MUTATIONS,
