@@ -290,7 +290,9 @@ def changes(console: Console, page: Page) -> None:
     small = {"cpu": 0.1, "mem": "16MiB"}
     waiting = {"name": "waits", "command": ["true"], "starts_at": "2099-01-01T00:00:00Z"}
     call(console, "POST", "/v1/sessions", waiting | {"resources": small})
-    moving = {"name": "moves", "command": ["sleep", "600"], "resources": small}
+    agents = [agent["id"] for agent in call(console, "GET", "/v1/agents")["items"]]
+    real = [agent for agent in agents if not agent.startswith("sim-")]  # others run no program
+    moving = {"name": "moves", "command": ["sleep", "600"], "resources": small, "agents": real}
     call(console, "POST", "/v1/sessions", moving)
     console.go(page, "sessions/waits", "waits")
     press(page, "Change")
@@ -326,6 +328,7 @@ def changes(console: Console, page: Page) -> None:
     expect(page.get_by_role("button", name="Suspend", exact=True)).to_be_visible()
     press(page, "Requeue")
     confirm(page, "Requeue")
+    expect(page.get_by_role("button", name="Suspend", exact=True)).to_be_visible()
     assert call(console, "GET", "/v1/sessions/moves")["attempt"] == 2
     for name in ("moves", "waits"):
         call(console, "POST", f"/v1/sessions/{name}/stop")

@@ -17,6 +17,7 @@ STOPS = ("tests/store/test_session_stops.py",)
 CHECKPOINTS = ("tests/unit/agent/test_checkpoint_signal.py",)
 ADMISSION = ("tests/store/test_group_admission.py",)
 SETS = ("tests/tidy/test_statuses.py",)
+SESSION_UPDATES = "tests/store/test_session_updates.py"
 GROUP_LIMITS = "tests/store/test_group_limits.py"
 RUN_LIMITS = ("tests/unit/manager/test_run_limits.py",)
 
@@ -48,6 +49,31 @@ MUTATIONS = (
         "    UPDATE group_limits SET resource_group = to_name WHERE resource_group = from_name;\n",
         "",
         (f"{GROUP_LIMITS}::test_limits_follow_a_renamed_group",),
+    ),
+    Mutation(
+        "the planner sees held sessions",
+        "manager/store/scheduling/sql/pending_sessions.sql",
+        "AND s.status = 'PENDING' AND s.held_by IS NULL",
+        "AND s.status = 'PENDING'",
+        (f"{SESSION_UPDATES}::test_what_the_planner_sees_changes_with_the_session",),
+    ),
+    Mutation(
+        "owners extend sessions that have started",
+        "manager/workloads/session_changes.py",
+        "session.status is not Status.PENDING and role is not Role.ADMIN",
+        "False",
+        (
+            "tests/unit/manager/test_session_changes.py::test_only_administrators_extend_what_has_started",
+        ),
+    ),
+    Mutation(
+        "the time of a suspended session passes",
+        "manager/store/sessions/sql/session_suspend.sql",
+        "deadline_at = CASE WHEN $5 THEN now() + make_interval(secs => s.suspended_left_s) END",
+        "deadline_at = s.deadline_at",
+        (
+            f"{SESSION_UPDATES}::test_a_suspended_session_keeps_what_it_has_and_its_time_stands_still",
+        ),
     ),
     Mutation(
         "a session without a time limit gets none from its group",

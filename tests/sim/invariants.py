@@ -78,10 +78,22 @@ class Invariants:
         await self.check_shared_runs()
         await self.check_quota()
         await self.check_ledger()
+        await self.check_holds()
         await self.check_pipelines()
         await self.check_templates()
         if self.postgres.former_leaders:
             raise Violation(self.postgres.former_leaders[0])
+
+    async def check_holds(self) -> None:
+        """No session was placed between a hold and its release."""
+        placed = await self.postgres.fetch(
+            "SELECT p.session_id FROM session_history p WHERE p.event = 'placed' AND 'held' = ("
+            "SELECT h.event FROM session_history h WHERE h.session_id = p.session_id "
+            "AND h.revision < p.revision AND h.event IN ('held', 'released') "
+            "ORDER BY h.revision DESC LIMIT 1)"
+        )
+        if placed:
+            raise Violation(f"held sessions were placed: {[row['session_id'] for row in placed]}")
 
     async def check_ledger(self) -> None:
         """Every kernel is charged once, for the time during which it ran."""

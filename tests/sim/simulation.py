@@ -52,6 +52,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         self.lease_rng = random.Random(seed + 6) if seed % 5 == 3 else None
 
         # In a quarter of the seeds users make the same requests again and again.
+        self.update_rng = random.Random(seed + 9) if seed % 3 == 2 else None
         self.reuse_rng = random.Random(seed + 7) if seed % 4 == 1 else None
         # In a quarter of the seeds users submit pipelines and start sessions from templates.
         self.pipeline_rng = random.Random(seed + 8) if seed % 4 == 3 else None

@@ -6,14 +6,20 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
 from moorage.agent.runtimes.simulated import KernelScript
+from moorage.common.model.errors import MoorageError
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
+from moorage.common.model.ids import SessionId
+from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.views.resources import SessionPatch
 from moorage.manager.identity.scope import Scope
+from moorage.manager.workloads.session_changes import change_of, find_refusal
 
 from .manager import ManagerProcess
 
@@ -23,6 +29,7 @@ class Workload:
     scheduling_rng: random.Random | None  # set in a third of the seeds
     lease_rng: random.Random | None  # set in seeds in which nodes hold leases
     reuse_rng: random.Random | None  # set in seeds in which equal requests share a run
+    update_rng: random.Random | None  # set in seeds in which users change their sessions
     managers: list[ManagerProcess]
     acknowledged: set[str]
     overlapping: set[str]  # names of sessions whose attempts may overlap
@@ -134,9 +141,38 @@ class Workload:
             lambda: manager.store.groups.put("default", options, actor="root"),
         )  # fmt: skip
 
+    async def change_session(self, rng: random.Random) -> None:
+        """Hold, release, requeue or change a session, as far as its status allows."""
+        manager = self.choose_manager(rng)
+        name = rng.choice(self.sessions)
+        patch = rng.choice(
+            [{"held": True}, {"held": False}, {"priority": rng.randrange(20)}, {"time_limit_s": 15}]
+        )
+        requeues = rng.random() < 0.3
+        user = Scope.system("user")
+
+        async def change() -> None:
+            with suppress(MoorageError):
+                found = await manager.store.sessions.get(user, name)
+                if requeues:
+                    await manager.terminator.requeue(user, SessionId(found.id))
+                    return
+
+                wanted = SessionPatch.model_validate(patch)
+                if find_refusal(found, wanted, Role.ADMIN) is None:
+                    made = change_of(found, wanted, user="user", role=Role.ADMIN)
+                    await manager.store.session_records.update(user, found, made)
+
+        await self.operate(
+            manager, f"requeue {name}" if requeues else f"change {name} {patch}", change
+        )
+
     async def act_as_user(self) -> None:
         if self.scheduling_rng is not None and self.scheduling_rng.random() < 0.3:
             await self.act_as_administrator(self.scheduling_rng)
+
+        if self.update_rng is not None and self.sessions and self.update_rng.random() < 0.5:
+            await self.change_session(self.update_rng)
 
         rng = self.rng
         manager = self.choose_manager()

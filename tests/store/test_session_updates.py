@@ -90,7 +90,8 @@ async def test_a_pending_session_changes_as_a_whole(store: Store) -> None:
         [_, entry] = (await store.sessions.history(SYSTEM, session, FIRST)).items
         assert (entry.event, entry.actor) == ("updated", "key:ann")
         assert entry.detail == (
-            "name train to b; priority 10 to 5; group default to big; time limit 1m00s to 1h00m"
+            "name train to b; priority 10 to 5; group default to big; time limit 1m00s to 1h00m; "
+            "labels"
         )
         await made(api, "other")
         before = await store.sessions.get(SYSTEM, session)

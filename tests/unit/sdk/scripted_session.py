@@ -43,7 +43,6 @@ class ScriptedSession:
     log_tail: str = ""
     hold: Hold | None = None
     held: UserHold | None = None
-    updates: int = 0
     advances_to_stop: int = 1
     pipeline: StepRef | None = None
     history: list[HistoryEntry] = field(default_factory=list)
@@ -75,12 +74,9 @@ class ScriptedSession:
             self._move(Status.TERMINATING, "stop", actor)
 
     def note_update(self, event: str, actor: str, detail: str) -> None:
-        """Note a change of the session, without an event if only its labels have changed."""
-        if event:
-            self._note(self.status, event, actor)
-            self.history[-1] = self.history[-1].model_copy(update={"detail": detail})
-        else:
-            self.updates += 1
+        """Note a change of the session."""
+        self._note(self.status, event, actor)
+        self.history[-1] = self.history[-1].model_copy(update={"detail": detail})
 
     def view(self) -> SessionView:
         ended = self.status in TERMINAL
@@ -98,7 +94,7 @@ class ScriptedSession:
             priority=self.spec.priority,
             user_labels=self.spec.user_labels,
             attempt=1,
-            revision=len(self.history) + self.updates,
+            revision=len(self.history),
             endpoint=self.endpoint,
             pipeline=self.pipeline,
             created_at=CREATED_AT,
@@ -147,7 +143,7 @@ class ScriptedSession:
         failed = self.status in TERMINAL
         self.history.append(
             HistoryEntry(
-                revision=len(self.history) + 1 + self.updates,
+                revision=len(self.history) + 1,
                 at=CREATED_AT + timedelta(seconds=0.25 * len(self.history)),
                 event=event,
                 from_status=before,

@@ -27,7 +27,7 @@ class Event(StrEnum):
     CREATING = "creating"
     READY = "ready"
     EXTENDED = "extended"  # the walltime ends later than previously known
-    # Changes by people that the history records. The status stays, so these are no transitions.
+    # Changes by people, which `session_update.sql` and `session_suspend.sql` write.
     UPDATED = "updated"
     HELD = "held"
     RELEASED = "released"
@@ -61,6 +61,13 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (Status.PENDING, Event.EXPIRED): Status.CANCELLED,
     (Status.PENDING, Event.DEPENDENCY_FAILED): Status.CANCELLED,
     (Status.PENDING, Event.REDIRECTED): Status.PENDING,
+    (Status.PENDING, Event.HELD): Status.PENDING,
+    (Status.PENDING, Event.RELEASED): Status.PENDING,
+    (Status.RUNNING, Event.SUSPENDED): Status.RUNNING,
+    (Status.RUNNING, Event.RESUMED): Status.RUNNING,
+    **{
+        (status, Event.UPDATED): status for status in (Status.PENDING, *_ACTIVE, Status.TERMINATING)
+    },
     # The session whose run it shares has ended.
     (Status.PENDING, Event.ENDED): Status.TERMINATED,
     (Status.PENDING, Event.FAILED): Status.ERROR,

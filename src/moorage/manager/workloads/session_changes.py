@@ -40,10 +40,10 @@ class SessionUpdate:
 
     @property
     def event(self) -> str:
-        """The event in the session's history; empty if it records none."""
-        if self.detail:
+        """The event in the session's history."""
+        if self.detail or not (self.hold or self.release):
             return "updated"
-        return "held" if self.hold else "released" if self.release else ""
+        return "held" if self.hold else "released"
 
 
 def time_limit_s(spec: SessionSpec) -> float | None:
@@ -208,6 +208,11 @@ def change_of(session: SessionView, patch: SessionPatch, *, user: str, role: Rol
             hold = None
 
     name = patch.name if patch.name not in (None, session.name) else None
+    told = _told(session, new, name, labels=bool(patch.user_labels))
+    release = patch.held is False and session.held is not None
+    if told and (hold or release):
+        told.append("held" if hold else "released")
+
     return SessionUpdate(
         name=name,
         labels=patch.user_labels or None,
@@ -219,12 +224,12 @@ def change_of(session: SessionView, patch: SessionPatch, *, user: str, role: Rol
         old_limit_s=old_s,
         fields=fields or None,
         hold=hold,
-        release=patch.held is False and session.held is not None,
-        detail="; ".join(_told(session, new, name)),
+        release=release,
+        detail="; ".join(told),
     )
 
 
-def _told(session: SessionView, new: SessionSpec, name: str | None) -> list[str]:
+def _told(session: SessionView, new: SessionSpec, name: str | None, *, labels: bool) -> list[str]:
     """The changes in words, like ``priority 0 to 20``."""
     told = [] if name is None else [f"name {session.name} to {name}"]
     if new.priority != session.priority:
@@ -238,7 +243,7 @@ def _told(session: SessionView, new: SessionSpec, name: str | None) -> list[str]
         before = "none" if old_s is None else format_duration(old_s)
         told.append(f"time limit {before} to {format_duration(new_s)}")
 
-    return told
+    return [*told, "labels"] if labels else told
 
 
 def refuse_requeue(session: SessionView) -> Conflict | None:

@@ -2,7 +2,8 @@
 -- $5, $6: labels to set and to remove, at most $7 in all. $8: the priority, $9: the resource group,
 -- $10: changed fields of the specification. $11: the new limit of its run, $12: the former one.
 -- $13: the role that holds it from now on, $14: whether it is released. $15: the actor, $16: the
--- event for the history (empty: none), $17: its detail. NULL keeps a value.
+-- event for the history, $17: its detail. NULL keeps a value. The history of a session that has
+-- ended is complete, so its revision stays.
 --
 -- Compare-and-swap: no row means that the session has changed since it was read. In the row,
 -- `changed` shows whether it was written, and the other columns why not. Pending sessions of the
@@ -70,7 +71,7 @@ WITH i AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM over_quota) AND NOT EXISTS (SELECT FROM over_limit)
 ), changed AS (
     UPDATE sessions s SET
-        revision = s.revision + 1, name = coalesce($4, s.name), user_labels = i.next_labels,
+        revision = s.revision + (s.status NOT IN (:TERMINAL))::int, name = coalesce($4, s.name), user_labels = i.next_labels,
         priority = coalesce($8, s.priority), resource_group = i.next_group,
         spec = s.spec || coalesce($10::jsonb, '{}')
                || CASE WHEN $4::text IS NOT NULL AND s.spec ? 'name'
@@ -87,7 +88,8 @@ WITH i AS MATERIALIZED (
     RETURNING s.id, s.revision, s.status, s.attempt
 ), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
-    SELECT id, revision, $16, status, status, $15, $17 FROM changed WHERE $16 <> ''
+    SELECT id, revision, $16, status, status, $15, $17 FROM changed
+    WHERE status NOT IN (:TERMINAL)
 )
 SELECT EXISTS (SELECT FROM changed) AS changed, j.*,
        ARRAY(SELECT k.agent_id FROM changed c
