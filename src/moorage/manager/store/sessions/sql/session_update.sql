@@ -71,7 +71,8 @@ WITH i AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM over_quota) AND NOT EXISTS (SELECT FROM over_limit)
 ), changed AS (
     UPDATE sessions s SET
-        revision = s.revision + (s.status NOT IN (:TERMINAL))::int, name = coalesce($4, s.name), user_labels = i.next_labels,
+        revision = s.revision + (s.status NOT IN (:TERMINAL))::int,
+        name = coalesce($4, s.name), user_labels = i.next_labels,
         priority = coalesce($8, s.priority), resource_group = i.next_group,
         spec = s.spec || coalesce($10::jsonb, '{}')
                || CASE WHEN $4::text IS NOT NULL AND s.spec ? 'name'
