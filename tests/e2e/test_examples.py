@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -74,6 +76,58 @@ def use_templates(platform: Platform) -> None:
     assert platform.run("templates", "versions", "train").returncode == 0
     assert '"epochs"' in platform.run("templates", "describe", "train").stdout
     assert platform.run("templates", "delete", "train").stdout.strip() == "train@1"
+
+
+async def test_arrays(one_node: Platform) -> None:
+    await asyncio.to_thread(use_arrays, one_node)
+
+
+def use_arrays(platform: Platform) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{platform.env.get('PATH', os.defpath)}"
+    ran = subprocess.run(
+        ["sh", str(EXAMPLES / "array.sh")],
+        env=platform.env | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    shown = ran.stdout
+    assert "exit code 1\n" in shown
+    assert (
+        "2 of 7 elements of sweep did not succeed: 2 (exit code 1), 5 (exit code 1)" in ran.stderr
+    )
+    assert re.search(r"sweep\[0-6%2\] +2 failed, 5 succeeded", shown)
+    assert "\npart 3 of 7\n" in shown, "logs sweep[3]"
+    assert "\npart 4 of 7\n" in shown, "logs sweep_4"
+    assert re.search(r"sweep\[0\] +\| part 0 of 7\n", shown)
+    assert re.search(r"sweep\[5\] +failed +\S+ +1 +exit-nonzero", shown), "--elements"
+    assert re.search(r"sweep\[0-6\] +7 succeeded", shown), "the failed ones ran again"
+    assert re.search(r"use\[1-8\] +3 succeeded, 1 skipped", shown), "element by element"
+    assert re.search(r"alarm +succeeded", shown), "any failure"
+    assert re.search(r"long\[0-9\] +10 stopped", shown)
+
+    for array, says in {
+        "": "0-99%10",
+        "5-1": "no element from 5 to 1",
+        "0-999999": "1000000 elements; 1 to 10000 are allowed",
+        "1,1": "the element 1 twice",
+        "-1": "0-99%10",
+    }.items():
+        refused = platform.run("run", f"--array={array}", "--", "true")
+        assert refused.returncode == 2, refused.stderr
+        assert "--array: " in refused.stderr
+        assert says in refused.stderr
+
+    missing = platform.run("logs", "sweep[7]")
+    assert (missing.returncode, "has no element 7" in missing.stderr) == (3, True), missing.stderr
+    rows = platform.run("ps", "--all", "-o", "json", "--search", "sweep")
+    listed = json.loads(rows.stdout)
+    assert [one["arrays"][0]["counts"] for one in listed["arrays"]] == [{"succeeded": 7}]
+    assert listed["sessions"] == []
+    every = platform.run("ps", "--all", "-o", "name", "--elements", "--search", "sweep")
+    assert len(every.stdout.split()) == 9, "seven elements, and two ran again"
 
 
 async def test_code(one_node: Platform) -> None:

@@ -8,7 +8,7 @@ A restored database no longer knows which steps had started, and learns it only 
 that these have ended: by then, their predecessors may be pending again. Placed kernels are
 therefore recorded in a separate table that no restore reverts. If the end of an array element was
 lost and the element starts again, it is not counted if a later element has run, because the later
-element's successors no longer wait for the earlier one.
+element's turn was free at that time.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ class PipelineTruth:
         array = self.steps[step].array
         if array is None:
             return [(step, -1)]
-        found = Array.parse(array)
-        return [(step, index) for index in range(found.first, found.last + 1)]
+        return [(step, index) for index in Array.parse(array).indexes]
 
     def see(self, changes: list[Any]) -> None:
         """The changes in one transaction that created runs, or one status change."""

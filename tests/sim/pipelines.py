@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from moorage.agent.runtimes.simulated import KernelScript
-from moorage.common.model.pipelines import PipelineSpec, StepState
+from moorage.common.model.pipelines import PipelineSpec, Step, StepState
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.templates import TemplateSpec
 from moorage.manager.identity.scope import Scope
@@ -168,9 +168,9 @@ class Pipelines:
 async def submit(store: Store, made: PipelineSpec) -> PipelineState:
     """As ``POST /v1/pipelines``."""
     steps = pipelines.check(made)
-    specs = {step.name: step.spec for step in steps if step.spec is not None}
+    named = {step.name: step for step in steps}
     new = [
-        _new_step(node, position, 1, specs[node.item[0]])
+        _new_step(node, position, 1, named[node.item[0]])
         for position, node in enumerate(pipelines.graph(steps))
     ]
     return await store.pipelines.create(USER, made, new)
@@ -195,14 +195,21 @@ async def _retry(
         return
 
     pending = {item for item, state in states.items() if state is StepState.PENDING}
-    nodes = pipelines.graph(steps, again | pending)
+    nodes = pipelines.graph(steps)
+    named = {step.name: step for step in steps}
     new = [
-        _new_step(node, position, rows[node.item].run + 1, drawn[position % len(drawn)])
+        _new_step(
+            node,
+            position,
+            rows[node.item].run + 1,
+            named[node.item[0]],
+            spec=drawn[position % len(drawn)],
+        )
         for position, node in enumerate(nodes)
         if node.item in again
     ]
     known = {row.position: str(row.session_id) for row in rows.values()}
-    kept = {str(rows[node.item].session_id): node.follows for node in nodes if node.item in pending}
+    kept = [str(rows[item].session_id) for item in pending]
     await meanwhile()
     await store.add_runs(USER, found, new, known, pending=kept)
 
@@ -221,16 +228,26 @@ async def _start(manager: ManagerProcess, cpu: int) -> Any:
     )
 
 
-def _new_step(node: pipelines.PipelineNode, position: int, run: int, spec: SessionSpec) -> NewStep:
-    step, index = node.item
+def _new_step(
+    node: pipelines.PipelineNode,
+    position: int,
+    run: int,
+    step: Step,
+    *,
+    spec: SessionSpec | None = None,
+) -> NewStep:
+    name, index = node.item
+    chosen = spec or step.spec
+    assert chosen is not None
     return NewStep(
-        step,
+        name,
         index,
         run=run,
         position=position,
-        spec=pipelines.with_index(spec, index),
+        spec=pipelines.with_index(chosen, step, index),
         template=None,
         waits=node.waits,
+        at_once=node.at_once,
     )
 
 
@@ -243,7 +260,7 @@ def _draw_pipeline(rng: random.Random, name: str) -> PipelineSpec:
                 for m in range(n)
                 if rng.random() < 0.6
             ],
-            "array": rng.choice([None, None, "0-2%1", "0-4%2"]),
+            "array": rng.choice([None, None, "0-2%1", "1,3-5,8%2"]),
             "spec": _draw_spec(rng),
         }
         for n in range(rng.choice([2, 3, 4]))

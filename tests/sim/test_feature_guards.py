@@ -3,15 +3,13 @@ the named violation."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from moorage.common.model.pipelines import Step
 from moorage.manager.store.database.queries import SQL
-from moorage.manager.workloads import pipelines
+from moorage.manager.store.schema.database_functions import function_statements
 
 from .database import Postgres
 from .test_simulation import first_failure
@@ -71,22 +69,10 @@ async def test_mutation_of_a_statement_is_detected(
     assert violation in await first_failure(postgres, start=start, step=4)
 
 
-async def test_an_array_without_its_limit_is_detected(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = pipelines.graph
-
-    def mutated(
-        steps: Sequence[Step], only: Collection[Any] | None = None
-    ) -> list[pipelines.PipelineNode]:
-        nodes = real(steps, only)
-        step = [node.item[0] for node in nodes]
-        return [
-            replace(node, waits=tuple((at, on) for at, on in node.waits if step[at] != step[n]))
-            for n, node in enumerate(nodes)
-        ]
-
-    monkeypatch.setattr(pipelines, "graph", mutated)
+async def test_an_array_without_its_limit_is_detected(postgres: Postgres) -> None:
+    part = "session AND p.turn = 'waiting'"
+    [text] = [text for text in function_statements().values() if part in text]
+    await postgres.fetch(text.replace(part, "session AND false"))
     assert "run at once" in await first_failure(postgres, start=3, step=4)
 
 

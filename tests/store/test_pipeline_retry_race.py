@@ -15,9 +15,7 @@ from .conftest import FAILED, FakeAgent, reconcile_all, schedule
 from .tenancy_harness import serve
 from .test_pipelines import body, get, play, post, states, step
 
-BLOCKED = (
-    "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pipeline_steps'::regclass"
-)
+BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pipelines'::regclass"
 
 
 async def reconcile_begun(store: Store) -> None:
@@ -52,7 +50,7 @@ async def test_a_step_that_is_skipped_while_a_retry_begins_runs_again(
         try:
             async with holder.transaction():
                 # The retry reads the steps, decides, and waits here before it writes.
-                await holder.execute("LOCK TABLE pipeline_steps IN SHARE MODE")
+                await holder.execute("LOCK TABLE pipelines IN SHARE MODE")
                 retry = asyncio.create_task(post(api, "admin", "/train/retry", expected=202))
                 async with asyncio.timeout(30):
                     while not await holder.fetchval(BLOCKED):

@@ -8,6 +8,7 @@ import json
 from typing import Any
 from xml.etree import ElementTree
 
+import asyncpg
 import pytest
 
 from moorage.common.model.group_options import QuotaLimits
@@ -182,16 +183,99 @@ async def test_an_array_runs_so_many_at_once(store: Store) -> None:
         made = await post(api, "admin", "", body(step("part", array="3-7%2"), step("sum", "part")))
         assert list(states(made)) == [*(f"part[{n}]" for n in range(3, 8)), "sum"]
         kept = await api.call("admin", "GET", f"/v1/sessions/{made['steps'][1]['session_id']}")
-        assert json.loads(kept[1])["spec"]["env"] == {"JOB_COMPLETION_INDEX": "4"}
+        env = json.loads(kept[1])["spec"]["env"]
+        assert (env["JOB_COMPLETION_INDEX"], env["JOB_ARRAY_COUNT"]) == ("4", "5")
         assert await schedule(store) == 2
         await post(api, "admin", "/train/stop", expected=202)
         await reconcile_all(store)
         assert await schedule(store) == 0
 
 
+async def test_an_element_starts_when_any_other_has_ended(store: Store) -> None:
+    """One slow element does not keep those behind it waiting."""
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        await post(api, "admin", "", body(step("part", array="0,2,4-6%2")))
+        assert await schedule(store) == 2
+        for ended in (2, 4, 5, 6):
+            await end_elements(store, agent, {ended: DONE})
+            assert await schedule(store) == (ended != 6)
+
+        assert (await get(api, "admin", "train"))["counts"] == {"running": 1, "succeeded": 4}
+
+    assert await store.integrity.check() == []
+
+
+async def test_stopping_a_pending_element_starts_no_other(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        made = await post(api, "admin", "", body(step("part", array="0-6%2")))
+        ids = [one["session_id"] for one in made["steps"]]
+        assert await schedule(store) == 2
+        for element in (2, 5, 3):
+            status, _ = await api.call("admin", "POST", f"/v1/sessions/{ids[element]}/stop")
+            assert status == 202
+            await reconcile_all(store)
+            assert await schedule(store) == 0, "as many run as may"
+
+        await end_elements(store, agent, {1: DONE})
+        assert await schedule(store) == 1
+        await end_elements(store, agent, {0: DONE, 4: DONE})
+        assert await schedule(store) == 1
+        await end_elements(store, agent, {6: FAILED})
+        assert (await get(api, "admin", "train"))["counts"] == {
+            "succeeded": 3, "stopped": 3, "failed": 1,
+        }  # fmt: skip
+
+    turns = "SELECT FROM pipeline_steps WHERE turn IS NOT NULL"
+    assert await store.database.fetch(turns) == []
+
+
+async def test_an_element_that_could_not_be_admitted_in_time_starts_later(store: Store) -> None:
+    """A manager stopped between the end of an element and the turn of the next one, or a manager
+    of the previous release saw the end."""
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        await post(api, "admin", "", body(step("part", array="0-3%2")))
+        assert await schedule(store) == 2
+        await store.database.fetch("ALTER FUNCTION admit_elements RENAME TO admit_later")
+        with pytest.raises(asyncpg.UndefinedFunctionError):
+            await end_elements(store, agent, {0: DONE})
+
+        await store.database.fetch("ALTER FUNCTION admit_later RENAME TO admit_elements")
+        await end_elements(store, agent, {1: DONE})
+        await store.database.fetch(
+            "UPDATE pipeline_steps SET turn = CASE WHEN index < 2 THEN 'taken' ELSE 'waiting' END"
+        )
+        assert await schedule(store) == 0
+        await store.turns.recover()
+        assert await schedule(store) == 2
+
+
+async def test_element_by_element(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        after = {"step": "part", "of": "each"}
+        await post(
+            api, "admin", "", body(step("part", array="0-2"), step("next", after, array="0-2"))
+        )
+        assert await schedule(store) == 3
+        await end_elements(store, agent, {1: DONE, 2: FAILED})
+        assert await schedule(store) == 1
+        found = states(await get(api, "admin", "train"))
+        assert (found["next[0]"], found["next[1]"], found["next[2]"]) == (
+            "pending", "running", "skipped",
+        )  # fmt: skip
+
+
 MISCOUNTED = (
     "SELECT s.name FROM sessions s WHERE s.dependencies <> "
-    "(SELECT count(*) FROM session_dependencies d WHERE d.session_id = s.id)"
+    "(SELECT count(*) FROM session_dependencies d WHERE d.session_id = s.id) + "
+    "(SELECT count(p.at_once) FROM pipeline_steps p WHERE p.session_id = s.id)"
 )
 
 
@@ -273,14 +357,14 @@ async def test_an_array_that_is_retried_runs_so_many_at_once_with_those_that_are
         kept = ["failed", "succeeded", "failed", "pending", "pending"]
         assert list(states(await get(api, "admin", "train")).values()) == kept
 
-        # 0 and 2 run again, then 3 and 4; 3 waited for 1, which has ended.
+        # 0 and 2 run again, then 3 and 4, which had their turns and give them back.
         await post(api, "admin", "/train/retry", expected=202)
         assert await store.database.fetch(MISCOUNTED) == []
         assert await store.integrity.check() == []
         assert await schedule(store) == 2
         await end_elements(store, agent, {0: FAILED, 2: FAILED})
 
-        # 0 and 2 run again; 3 and 4 are still pending and wait for the new runs.
+        # 0 and 2 run again, and 3 and 4 again wait for their turns.
         await post(api, "admin", "/train/retry", expected=202)
         assert await store.database.fetch(MISCOUNTED) == []
         assert await schedule(store) == 2
@@ -290,7 +374,7 @@ async def test_an_array_that_is_retried_runs_so_many_at_once_with_those_that_are
         kept = ["succeeded", "succeeded", "succeeded", "failed", "pending"]
         assert list(states(await get(api, "admin", "train")).values()) == kept
 
-        # 4 no longer waits for any element: 3 is the only one before it that has yet to run.
+        # 3 and 4 are the only ones that have yet to run.
         await post(api, "admin", "/train/retry", expected=202)
         assert await store.database.fetch(MISCOUNTED) == []
         assert await schedule(store) == 2
@@ -315,14 +399,14 @@ async def test_nothing_is_created_for_a_pipeline_that_is_refused(store: Store) -
         ("ann", body(step("a", "a")), 422, "wait for each other: a after a"),
         ("ann", body(step("a"), step("a")), 422, "'a' occurs twice"),
         ("ann", body(step("a", "none")), 422, "'none', which is not a step"),
-        ("ann", body(step("a", array="0-10000")), 422, "has 10001 steps"),
+        ("ann", body(step("a", array="0-10000")), 422, "has 10001 elements"),
         (
             "ann",
             body(step("a", array="0-999"), step("b", "a", array="0-999")),
             422,
             "wait for 1000000",
         ),
-        ("ann", body(step("a", array="5-1")), 422, "is empty"),
+        ("ann", body(step("a", array="5-1")), 422, "no element from 5 to 1"),
         ("ann", body(), 422, "steps"),
         ("ann", body(step("a"), never), 409, "step 'b': "),
         (

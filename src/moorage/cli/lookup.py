@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from moorage.common.model.errors import NotFound
+from moorage.cli.array_elements import element_example, find_elements
+from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.model.status import LIVE, Outcome, Status
 from moorage.sdk.errors import ApiError
 
@@ -28,8 +29,16 @@ async def find(client: Client, name: str) -> EndpointView | SessionView:
     except ApiError as error:
         if error.status != 404:
             raise
+        missing = error
 
-        raise await _not_found(client, name) from error
+    if len(elements := await find_elements(client, name)) == 1:
+        return elements[0]
+    if elements:
+        raise InvalidInput(
+            f"{name!r} names {len(elements)} elements; one is allowed here",
+            next_step="name one of them, such as " + element_example(name),
+        )
+    raise await _not_found(client, name) from missing
 
 
 async def _not_found(client: Client, name: str) -> NotFound:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from moorage.cli.cluster_logs import PrefixedLines, note_loss
 from moorage.cli.output import LogWriter, printable
-from moorage.common.model.errors import NotFound
+from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.model.pipelines import StepState
 from moorage.sdk import ApiError, Unreachable
 
@@ -36,6 +36,14 @@ def chosen(view: PipelineView, step: str | None, *, failed: bool) -> list[StepVi
     if failed:
         return [run for run in found if run.state is StepState.FAILED]
     return [run for run in found if run.started_at is not None]
+
+
+def check_followed(logs: int, next_step: str) -> None:
+    """Raise ``InvalidInput`` if these are more logs than can be followed."""
+    if logs > MAX_FOLLOWED:
+        raise InvalidInput(
+            f"--follow would follow {logs} logs; {MAX_FOLLOWED} are allowed", next_step=next_step
+        )
 
 
 def label(step: StepView) -> str:

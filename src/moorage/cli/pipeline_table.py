@@ -20,11 +20,17 @@ COLUMNS = ("STEP", "STATE", "DURATION", "EXIT", "NOTE", "ATTEMPTS", "AFTER", "ST
 DROPPED_FIRST = ("STARTED", "ATTEMPTS", "AFTER")
 
 
-def rows(steps: Sequence[StepView], now: datetime, width: int) -> list[tuple[str, ...]]:
-    """One row per step; an array is one row with its counts by state.
+def rows(
+    steps: Sequence[StepView], now: datetime, width: int, *, elements: bool = False
+) -> list[tuple[str, ...]]:
+    """One row per step; an array is one row with its counts by state, or with ``elements`` one row
+    per element.
 
     Steps are indented by the length of the longest path to them, unless this takes more than half
     of ``width``: then the column AFTER alone shows the graph."""
+    if elements:
+        return [(_name([step]), *_cells([step], now)) for step in steps]
+
     depths: dict[str, int] = {}
     groups = [list(group) for _, group in groupby(steps, key=lambda step: step.name)]
     for first, *_ in groups:
@@ -67,13 +73,14 @@ def _name(elements: Sequence[StepView]) -> str:
     first = elements[0]
     if first.index is None:
         return first.name
-    return f"{first.name}[{first.index}-{elements[-1].index}]"
+    last = elements[-1].index
+    return f"{first.name}[{first.index}{f'-{last}' if len(elements) > 1 else ''}]"
 
 
 def _cells(elements: Sequence[StepView], now: datetime) -> tuple[str, ...]:
     """The cells after the name, in the order of ``COLUMNS``."""
     first = elements[0]
-    single = first.index is None
+    single = first.index is None or len(elements) == 1
     starts = min((step.started_at for step in elements if step.started_at), default=None)
     ends = [step.ended_at for step in elements]
     end = max((at for at in ends if at is not None), default=now) if None not in ends else now
@@ -91,7 +98,7 @@ def _cells(elements: Sequence[StepView], now: datetime) -> tuple[str, ...]:
 
 
 def _state(elements: Sequence[StepView]) -> str:
-    if elements[0].index is None:
+    if elements[0].index is None or len(elements) == 1:
         return str(elements[0].state)
     states = [step.state for step in elements]
     return ", ".join(f"{states.count(state)} {state}" for state in StepState if state in states)

@@ -303,7 +303,7 @@ class TemplateStart:
     async def create(self, client: Client, key: str, strict: bool, force: bool) -> SessionView:
         """Create the session. Raises ``InvalidInput`` for a parameter that the template lacks or
         that has the wrong type."""
-        name, version, values = await self._read(client)
+        name, version, values = await self.read(client)
         return await client.templates.start(
             name,
             values,
@@ -316,10 +316,10 @@ class TemplateStart:
 
     async def plan(self, client: Client) -> PlanView:
         """Plan the session. Raises the same errors as ``create``."""
-        name, version, values = await self._read(client)
+        name, version, values = await self.read(client)
         return await client.templates.plan(name, values, self.overrides, version=version)
 
-    async def _read(self, client: Client) -> tuple[str, int | None, dict[str, Any]]:
+    async def read(self, client: Client) -> tuple[str, int | None, dict[str, Any]]:
         """The template's name and version, and the values of its parameters."""
         try:
             from moorage.common.model.templates import split_version

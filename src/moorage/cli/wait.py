@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from moorage.cli.summary import Stage
     from moorage.common.aio.clock import Clock
     from moorage.common.views.endpoints import EndpointView, ReplicaView, RolloutView
+    from moorage.common.views.pipelines import PipelineView
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
@@ -205,3 +206,22 @@ async def until_ended(
             ) from None
 
     return views
+
+
+async def until_pipeline_ended(
+    client: Client, pipeline: PipelineView, clock: Clock, *, timeout_s: float | None
+) -> PipelineView:
+    """The pipeline, without its steps, once all of them have ended. ``timeout_s``: 0 reads it once.
+    Raises ``WaitTimeout``."""
+    # Imported here because showing a command's help does not need it.
+    from moorage.sdk.pipelines import has_ended as pipeline_has_ended
+
+    async def read() -> PipelineView:
+        return await client.pipelines.get(pipeline.id, steps=False)
+
+    if timeout_s == 0:
+        return await read()
+    step = f"it keeps stopping: `moorage describe {pipeline.name}` shows its state"
+    states = client.events.states(read, "session", timeout_s=timeout_s, clock=clock)
+    with timeout_of(timeout_s, f"the end of {pipeline.name}", step):
+        return await _first(states, pipeline_has_ended)

@@ -77,6 +77,7 @@ def test_ps_in_json_imports_only_the_resources_of_its_lists(manager: FakeManager
     assert not found & (NEVER | {"aiohttp", "moorage.common.views.identity"})
     assert {name for name in found if name.startswith("moorage.sdk.resources.")} == {
         "moorage.sdk.resources.endpoints",
+        "moorage.sdk.resources.pipelines",
         "moorage.sdk.resources.sessions",
     }
 

@@ -90,13 +90,16 @@ def test_ps_and_describe_show_the_step_of_a_session(manager: FakeManager, moorag
     manager.add_session(batch("alone"))
     place = StepRef(id="p-1", name="train", step="part", index=3, run=2)
     manager.add_session(batch("part-3"), pipeline=place)
-    assert "train/part[3]" in moorage("ps", "-o", "wide").stdout
+    assert "train/part[3]" in moorage("ps", "--elements", "-o", "wide").stdout
+    assert "part-3" not in moorage("ps").stdout, "its array is one line"
     shown = moorage("describe", "part-3").stdout
     assert "train/part[3], run 2; `moorage pipelines describe p-1`" in " ".join(shown.split())
     assert "pipeline" not in moorage("describe", "alone").stdout
 
 
-def test_describe_of_a_pipeline_names_the_command(manager: FakeManager, moorage: Run) -> None:
+def test_a_pipeline_is_described_and_other_commands_name_the_one_to_use(
+    manager: FakeManager, moorage: Run
+) -> None:
     view = PipelineView(
         id="p-1",
         name="digits",
@@ -108,11 +111,12 @@ def test_describe_of_a_pipeline_names_the_command(manager: FakeManager, moorage:
         counts={},
     )
     manager.can("GET", "/v1/pipelines/digits", 200, view)
-    for verb in ("describe", "why", "logs", "stop"):
-        refused = moorage(verb, "digits")
-        assert refused.exit_code == 3
-        assert "no endpoint or session 'digits', but a pipeline" in refused.stderr
-        assert "`moorage pipelines describe digits`" in refused.stderr
+    manager.can("GET", "/v1/pipelines/p-1", 200, view)
+    refused = moorage("why", "digits")
+    assert refused.exit_code == 3
+    assert "no endpoint or session 'digits', but a pipeline" in refused.stderr
+    assert "`moorage pipelines describe digits`" in refused.stderr
+    assert moorage("describe", "digits").stdout.startswith("digits (p-1): running, 0/0 ended")
     manager.can("GET", "/v1/pipelines/other", 404, "{}")
     assert "`moorage ps --all` lists them" in moorage("describe", "other").stderr
 

@@ -108,6 +108,7 @@ def test_plan_takes_the_options_of_run(moorage: Run) -> None:
 
     assert options("run") - options("plan") == {
         "--strict", "--wait", "--no-wait", "--detach", "--stop-on-interrupt", "--force", "--rm", "--stdin",
+        "--array",
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from moorage.cli import pipeline_table
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.pipelines import Array, PipelineSpec, StepState
+from moorage.common.model.pipelines import MAX_INDEX, MAX_STEPS, Array, PipelineSpec, StepState
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Result, Status
 from moorage.common.views.pipelines import StepView
@@ -29,10 +30,106 @@ def pipeline(*steps: dict[str, Any]) -> PipelineSpec:
     return PipelineSpec.model_validate({"name": "p", "steps": made})
 
 
-@pytest.mark.parametrize("text", ["", "1", "3-2", "0-9%0", "a-b", "0-9%", "-1-3", "0-9999999999"])
-def test_an_array_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="array"):
+@pytest.mark.parametrize(
+    ("text", "expected", "at_once"),
+    [
+        ("0-3", (0, 1, 2, 3), None),
+        ("7", (7,), None),
+        ("0-9:3%2", (0, 3, 6, 9), 2),
+        ("1,3,5", (1, 3, 5), None),
+        ("8-20:4,0-3%5", (0, 1, 2, 3, 8, 12, 16, 20), 5),
+        ("999999999", (MAX_INDEX,), None),
+        ("0-1%999999999", (0, 1), 999_999_999),
+    ],
+)
+def test_arrays_as_slurm_writes_them(
+    text: str, expected: tuple[int, ...], at_once: int | None
+) -> None:
+    assert Array.parse(text) == Array(expected, at_once)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "0-99%10"),
+        ("3-2", "no element from 3 to 2"),
+        ("0-9%0", "would never run"),
+        ("a-b", "0-99%10"),
+        ("0-9%", "0-99%10"),
+        ("-1-3", "from 0 to 999999999"),
+        ("-1", "from 0 to 999999999"),
+        ("0-9999999999", "from 0 to 999999999"),
+        ("0-9:0", "the step is at least 1"),
+        ("0-9:", "0-99%10"),
+        ("1,,2", "0-99%10"),
+        ("0-3, 5", "0-99%10"),
+        ("٠-٣", "0-99%10"),
+        ("0-3,2", "has the element 2 twice"),
+        ("5,5", "has the element 5 twice"),
+        ("0-999999", "has 1000000 elements; 1 to 10000 are allowed"),
+        ("0-1000000%10", "has 1000001 elements; 1 to 10000 are allowed"),
+        ("0-9999,10000", "has 10001 elements"),
+        ("0-999999999,0-999999999", "has 2000000000 elements"),
+    ],
+)
+def test_an_array_that_is_none_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)) as refused:
         Array.parse(text)
+
+    assert repr(text[:40]) in str(refused.value), "the value"
+    assert "such as" in str(refused.value), "an example"
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 20), st.integers(1, 7)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.none() | st.integers(1, 100),
+)
+def test_an_array_has_the_indexes_of_its_parts_each_once(
+    parts: list[tuple[int, int, int]], at_once: int | None
+) -> None:
+    """A step of 1 may be omitted, and so may the last index of one element."""
+    written = []
+    wanted: list[int] = []
+    for first, more, step in parts:
+        found = range(first, first + more + 1, step)
+        text = f"{first}-{first + more}:{step}"
+        if step == 1:
+            text = str(first) if more == 0 else f"{first}-{first + more}"
+
+        written.append(text)
+        wanted += found
+
+    text = ",".join(written) + ("" if at_once is None else f"%{at_once}")
+    if len(set(wanted)) < len(wanted):
+        with pytest.raises(ValueError, match="twice"):
+            Array.parse(text)
+        return
+
+    array = Array.parse(text)
+    assert (array.indexes, array.at_once) == (tuple(sorted(wanted)), at_once)
+    assert array.indexes == Array.parse(",".join(map(str, array.indexes))).indexes
+    assert (
+        array.size == 1
+        or array.step == 1
+        or (array.indexes == tuple(range(array.indexes[0], array.indexes[-1] + 1, array.step)))
+    )
+
+
+@given(st.text("0123456789-,:% a", max_size=12))
+def test_any_text_is_an_array_or_is_refused_with_an_example(text: str) -> None:
+    try:
+        array = Array.parse(text)
+    except ValueError as error:
+        said = str(error)
+    else:
+        said = "such as" if list(array.indexes) == sorted(set(array.indexes)) else "in disorder"
+        assert 0 < array.size <= MAX_STEPS
+
+    assert "such as" in said
 
 
 def test_yaml_reads_the_key_on_as_true() -> None:
@@ -114,9 +211,7 @@ def met(state: StepState, on: str) -> bool:
     return on == "any" or state is (SUCCEEDED if on == "success" else FAILED)
 
 
-def play(
-    nodes: list[pipelines.PipelineNode], fails: set[int], at_once: dict[str, int]
-) -> list[StepState]:
+def play(nodes: list[pipelines.PipelineNode], fails: set[int]) -> list[StepState]:
     """Runs all nodes by the database's rules: a node runs once its conditions are met, and is
     skipped if they cannot be met."""
     ended: dict[int, StepState] = {}
@@ -139,9 +234,6 @@ def play(
             else:
                 ended[at] = SKIPPED
 
-        for name, limit in at_once.items():
-            assert sum(nodes[at].item[0] == name for at in running) <= limit
-
         if running:
             at = running.pop()
             ended[at] = FAILED if at in fails else SUCCEEDED
@@ -155,9 +247,8 @@ def test_each_step_runs_after_its_conditions_and_the_end_is_what_the_graph_impli
 ) -> None:
     steps = pipelines.check(spec)
     nodes = pipelines.graph(steps)
-    at_once = {s.name: 2 for s in steps if s.array and "%" in s.array}
     fails = data.draw(st.sets(st.integers(0, len(nodes) - 1)))
-    ended = dict(zip([node.item for node in nodes], play(nodes, fails, at_once), strict=True))
+    ended = dict(zip([node.item for node in nodes], play(nodes, fails), strict=True))
     for step in steps:
         conditions = []
         for after in step.after:
@@ -174,126 +265,69 @@ def test_each_step_runs_after_its_conditions_and_the_end_is_what_the_graph_impli
 
     again = pipelines.to_rerun(steps, ended)
     assert {item for item, state in ended.items() if state is FAILED} <= again
-    second = pipelines.graph(steps, again)
-    assert [node.item for node in second] == [node.item for node in nodes]
+    for node in nodes:
+        followed = {nodes[at].item for at, _ in node.waits}
+        assert node.item in again or not followed & again
 
-    for node in second:
-        followed = {second[at].item for at, _ in node.waits}
-        assert (
-            node.item in again or not followed & again or node.item[0] in {one for one, _ in again}
+
+def test_elements_know_the_limit_of_their_array_and_their_place_in_it() -> None:
+    steps = pipelines.check(pipeline({"name": "a", "array": "3-9:3%2"}, {"name": "b"}))
+    nodes = {node.item: node for node in pipelines.graph(steps)}
+    assert {item: node.at_once for item, node in nodes.items()} == {
+        ("a", 3): 2, ("a", 6): 2, ("a", 9): 2, ("b", None): None,
+    }  # fmt: skip
+    [a] = [step for step in steps if step.name == "a"]
+    spec = a.spec
+    assert spec is not None
+    assert pipelines.with_index(spec, a, 6).env == {
+        "JOB_COMPLETION_INDEX": "6",
+        "JOB_ARRAY_COUNT": "3",
+        "JOB_ARRAY_MIN": "3",
+        "JOB_ARRAY_MAX": "9",
+        "JOB_ARRAY_STEP": "3",
+    }
+    assert pipelines.with_index(spec, a, None) is spec
+
+
+def test_element_by_element() -> None:
+    """Each element waits for the one with its index only, in the order of the indexes."""
+    after = {"step": "a", "of": "each"}
+    either = {"step": "a", "on": "any", "of": "each"}
+    steps = pipelines.check(
+        pipeline(
+            {"name": "a", "array": "0-2,7"},
+            {"name": "b", "array": "7,0-2%1", "after": [after]},
+            {"name": "c", "array": "0-2,7", "after": [either, "b"]},
         )
+    )
+    nodes = pipelines.graph(steps)
+    waits = {node.item: node.waits for node in nodes}
+    at = {node.item: number for number, node in enumerate(nodes)}
+    assert waits["b", 7] == ((at["a", 7], "success"),)
+    assert waits["b", 1] == ((at["a", 1], "success"),)
+    assert set(waits["c", 2]) == {
+        (at["a", 2], "any"),
+        *((at["b", index], "success") for index in (0, 1, 2, 7)),
+    }
 
 
-@pytest.mark.parametrize(
-    ("array", "again", "pending", "follows"),
-    [
-        ("0-4%2", None, (), {2: 0, 3: 1, 4: 2}),
-        ("0-4%2", (0, 2), (3, 4), {3: 0, 4: 2}),
-        ("0-4%2", (0, 1), (2, 3, 4), {2: 0, 3: 1, 4: 2}),
-        ("0-4%2", (0, 2, 4), (), {4: 0}),
-        ("0-4%2", (), (1, 3, 4), {4: 1}),
-        ("0-3%1", (0, 1), (3,), {1: 0, 3: 1}),
-        ("0-3%1", (3,), (0, 2), {2: 0, 3: 2}),
-        ("0-4", (0, 2), (3, 4), {}),
-    ],
-)
-def test_an_array_counts_what_is_still_to_run(
-    array: str,
-    again: tuple[int, ...] | None,
-    pending: tuple[int, ...],
-    follows: dict[int, int],
+@pytest.mark.parametrize("arrays", [("0-2", None), (None, "0-2"), (None, None), ("0-2", "0-3")])
+def test_element_by_element_needs_two_arrays_with_equal_indexes(
+    arrays: tuple[str | None, str | None],
 ) -> None:
-    """Each element is at the position given by its number."""
-    steps = pipelines.check(pipeline({"name": "a", "array": array}))
-    unfinished = None if again is None else {("a", index) for index in again + pending}
-    nodes = pipelines.graph(steps, unfinished)
-    found = {at: node.follows for at, node in enumerate(nodes) if node.follows is not None}
-    assert found == follows
-    waits = {at: node.waits for at, node in enumerate(nodes) if node.waits}
-    assert waits == {at: ((earlier, "any"),) for at, earlier in follows.items()}
+    first = {"name": "a", "array": arrays[0]}
+    second = {"name": "b", "array": arrays[1], "after": [{"step": "a", "of": "each"}]}
+    with pytest.raises(InvalidInput, match="the same indexes") as refused:
+        pipelines.check(pipeline(first, second))
+
+    assert refused.value.field == "steps.b.after"
 
 
-class Played:
-    """An array whose elements start and end in any order that the stored dependencies allow.
-    ``waits``: the dependency of each element's current run."""
-
-    def __init__(self, size: int, at_once: int) -> None:
-        self.at_once = at_once
-        self.steps = pipelines.check(pipeline({"name": "a", "array": f"0-{size - 1}%{at_once}"}))
-        self.states = dict.fromkeys(range(size), StepState.PENDING)
-        self.waits = self._follows(None)
-
-    def _follows(self, unfinished: set[pipelines.Item] | None) -> dict[int, int | None]:
-        nodes = pipelines.graph(self.steps, unfinished)
-        return {at: node.follows for at, node in enumerate(nodes)}
-
-    def of(self, *states: StepState) -> list[int]:
-        return [at for at, state in self.states.items() if state in states]
-
-    def may_begin(self) -> list[int]:
-        unended = self.of(StepState.PENDING, StepState.RUNNING)
-        return [at for at in self.of(StepState.PENDING) if self.waits[at] not in unended]
-
-    def begin(self, element: int) -> None:
-        self.states[element] = StepState.RUNNING
-        assert len(self.of(StepState.RUNNING)) <= self.at_once
-
-    def stop(self) -> None:
-        """The last elements are stopped first, as when a pipeline is stopped, so that no element
-        starts because another one ends."""
-        before = self.may_begin()
-        for at in reversed(self.of(StepState.PENDING, StepState.RUNNING)):
-            self.states[at] = StepState.STOPPED
-            assert set(self.may_begin()) <= set(before)
-
-    def retry(self, keeping: set[int]) -> None:
-        """``keeping``: elements that succeeded and are kept; others run again after earlier
-        steps."""
-        again = {at for at in self.of(SUCCEEDED, FAILED, StepState.STOPPED) if at not in keeping}
-        pending = set(self.of(StepState.PENDING))
-        follows = self._follows({("a", at) for at in again | pending})
-        for at in again:
-            self.states[at] = StepState.PENDING
-        for at in again | pending:
-            self.waits[at] = follows[at]
-            assert follows[at] is None or follows[at] in again | pending
-
-
-@given(st.integers(1, 8), st.integers(1, 4), st.data())
-def test_no_more_elements_run_at_once_than_may_after_any_retries(
-    size: int, at_once: int, data: st.DataObject
-) -> None:
-    """Everything that may run starts before the next one ends. In between, some are left pending,
-    or the array is stopped or retried."""
-    array = Played(size, at_once)
-    for _ in range(data.draw(st.integers(0, 4))):
-        for _ in range(data.draw(st.integers(0, size))):
-            for at in array.may_begin():
-                if data.draw(st.integers(0, 3)):
-                    array.begin(at)
-
-            for at in array.of(StepState.RUNNING)[: data.draw(st.integers(0, at_once))]:
-                array.states[at] = data.draw(st.sampled_from([SUCCEEDED, FAILED]))
-
-        if data.draw(st.booleans()):
-            array.stop()
-
-        for at in array.of(StepState.RUNNING):
-            array.states[at] = data.draw(st.sampled_from([SUCCEEDED, FAILED]))
-
-        succeeded = array.of(SUCCEEDED)
-        keeping = succeeded
-        if succeeded and data.draw(st.integers(0, 3)) == 0:
-            keeping = data.draw(st.lists(st.sampled_from(succeeded), unique=True))
-        array.retry(set(keeping))
-
-    while array.of(StepState.PENDING, StepState.RUNNING):
-        for at in array.may_begin():
-            array.begin(at)
-
-        running = array.of(StepState.RUNNING)
-        assert running, "elements wait for each other"
-        array.states[data.draw(st.sampled_from(running))] = SUCCEEDED
+def test_ten_thousand_elements_may_follow_ten_thousand_one_by_one() -> None:
+    first = {"name": "a", "array": "0-4999"}
+    second = {"name": "b", "array": "0-4999", "after": [{"step": "a", "of": "each"}]}
+    nodes = pipelines.graph(pipelines.check(pipeline(first, second)))
+    assert sum(len(node.waits) for node in nodes) == 5000
 
 
 def test_the_table_shows_depth_conditions_and_progress() -> None:

@@ -79,9 +79,13 @@ def test_a_step_after_one_that_is_not_reused_has_no_meaning(policy: str | None) 
     assert meanings(new(0, reuse=policy), SECOND) == [None, None]
 
 
-def test_elements_of_an_array_that_wait_for_each_other_mean_the_same() -> None:
-    free = meanings(new(0), replace(new(1), step="s0", index=1))
-    assert meanings(new(0), replace(new(1, (0, "any")), step="s0", index=1)) == free
+def test_an_element_means_the_same_in_a_larger_array_with_another_limit() -> None:
+    def element(size: int, **more: int) -> NewStep:
+        step = replace(new(1), step="s0", index=1, **more)
+        env = {"JOB_COMPLETION_INDEX": "1", "JOB_ARRAY_COUNT": str(size)}
+        return replace(step, spec=step.spec.model_copy(update={"env": env}))
+
+    assert meanings(element(4)) == meanings(element(8, at_once=2))
 
 
 @given(st.sets(st.integers(0, 4)))

@@ -144,6 +144,8 @@ class MemorySessions:
         selector: Selector,
         endpoint: str | None,
         pipeline: str | None,
+        indexes: Sequence[int],
+        elements: bool,
         search: str | None,
         **equal: str | None,
     ) -> Page[SessionView]:
@@ -154,6 +156,8 @@ class MemorySessions:
             and all(value in (None, getattr(view, field)) for field, value in equal.items())
             and endpoint in (None, view.endpoint)
             and pipeline in (None, view.pipeline and view.pipeline.id)
+            and (not indexes or (view.pipeline and view.pipeline.index in indexes))
+            and (elements or view.pipeline is None or view.pipeline.index is None)
             and (search or "").lower() in view.name.lower()
             and matches(selector, view.user_labels)
             and scope.reads(view.project)

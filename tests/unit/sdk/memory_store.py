@@ -3,6 +3,7 @@ need."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -42,6 +43,7 @@ from moorage.common.views.resources import (
 )
 from moorage.manager.identity.scope import Scope
 from moorage.manager.workloads.idle import StoredIdle
+from moorage.manager.workloads.pipeline_steps import Count, StoredPipeline
 
 _V = TypeVar("_V")
 
@@ -177,6 +179,35 @@ class MemoryGroups:
         return await self.get(name)
 
 
+class MemoryPipelines:
+    """There are no pipelines in memory, unless a test adds those that it lists."""
+
+    def __init__(self) -> None:
+        self.stored: list[StoredPipeline] = []
+        self.numbers: dict[str, list[Count]] = {}
+
+    async def get(self, scope: Scope, ref: str) -> StoredPipeline:
+        for one in self.stored:
+            if ref in (one.id, one.name):
+                return one
+        raise NotFound(f"no pipeline {ref!r}", next_step="`moorage pipelines` lists them")
+
+    async def page(
+        self,
+        scope: Scope,
+        paging: Paging,
+        *,
+        project: str | None,
+        user: str | None,
+        search: str | None,
+        live: bool,
+    ) -> tuple[list[StoredPipeline], str | None]:
+        return self.stored, None
+
+    async def counts(self, ids: Sequence[str]) -> dict[str, list[Count]]:
+        return {id_: self.numbers[id_] for id_ in ids}
+
+
 class MemoryOwnerNames:
     """Every project, user and key exists."""
 
@@ -284,6 +315,7 @@ class MemoryStore:
         self.group_aliases = MemoryGroupAliases()
         self.quotas = MemoryQuotas(clock)
         self.secrets = MemorySecrets(clock)
+        self.pipelines = MemoryPipelines()
         self.keys = MemoryKeys(clock)
 
         # their tests use the real store

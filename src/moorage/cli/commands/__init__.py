@@ -102,7 +102,7 @@ COMMANDS = {
         "Projects, their members and their limits.",
         "moorage.cli.commands.projects",
     ),
-    "ps": ("List endpoints and sessions.", "moorage.cli.commands.ps"),
+    "ps": ("List endpoints, sessions and arrays.", "moorage.cli.commands.ps"),
     "qos": (
         "Qualities of service: priority, limits, preemption and price of sessions.",
         "moorage.cli.commands.qos",
@@ -145,7 +145,7 @@ COMMANDS = {
         "moorage.cli.commands.start",
     ),
     "stop": (
-        "Stop sessions, and delete endpoints with all their replicas.",
+        "Stop sessions, arrays and pipelines, and delete endpoints with all their replicas.",
         "moorage.cli.commands.stop",
     ),
     "suspend": (

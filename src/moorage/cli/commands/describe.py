@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.array_elements import find_pipeline
 from moorage.cli.commands.extend import idle_facts
 from moorage.cli.commands.rollout import rollout_facts
 from moorage.cli.commands.top import usage_line
@@ -41,10 +42,12 @@ from moorage.cli.summary import (
     silent_agents,
 )
 from moorage.common.model.durations import format_duration
+from moorage.common.model.errors import NotFound
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import format_slots
 from moorage.common.model.status import LIVE, SessionType, Status
 from moorage.common.views.endpoints import EndpointView, ScalingDecision
+from moorage.common.views.pipelines import PipelineView
 from moorage.common.views.resources import HistoryEntry, SessionView
 from moorage.sdk import ApiError
 
@@ -66,20 +69,31 @@ def describe(
     name: Annotated[
         str,
         typer.Argument(
-            help="An endpoint, or a session's name or id.", autocompletion=workload_names
+            help="An endpoint, a session's name or id, an array or another pipeline, or an element "
+            "of an array, like sweep[3].",
+            autocompletion=workload_names,
         ),
     ],
 ) -> None:
     """Show an endpoint or session in full: state, history, why it waits or failed, last log lines.
 
+    Of an array or another pipeline, show its steps.
+
     \b
     Examples:
       moorage describe tiny
       moorage describe batch-1a2b3c4d -o json
+      moorage describe 'sweep[3]'
     """
 
     async def work(client: Client) -> Any:
-        found = await find(client, name)
+        try:
+            found = await find(client, name)
+        except NotFound:
+            if (pipeline := await find_pipeline(client, name)) is None:
+                raise
+            return (await client.pipelines.get(pipeline.id),) + (None,) * 5
+
         if isinstance(found, EndpointView):
             refs = [replica.session_id for replica in found.sessions]
         else:
@@ -96,7 +110,11 @@ def describe(
         return found, *by_ref, decisions, idle, load
 
     found, histories, stats, decisions, idle, load = cli.run(work)
-    if cli.output is Output.NAME:
+    if isinstance(found, PipelineView):
+        from moorage.cli.commands.pipelines import print_pipeline
+
+        print_pipeline(cli, found)
+    elif cli.output is Output.NAME:
         print(found.name)
     elif isinstance(found, EndpointView):
         if cli.json:

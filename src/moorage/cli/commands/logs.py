@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.array_elements import find_elements, find_pipeline
 from moorage.cli.cluster_logs import ClusterLog, note_loss
 from moorage.cli.completion import kernel_names, workload_names
 from moorage.cli.context import Cli, command
@@ -16,10 +17,11 @@ from moorage.cli.exit_codes import INTERRUPTED
 from moorage.cli.lookup import find
 from moorage.cli.output import LogWriter
 from moorage.cli.times import past
-from moorage.common.model.errors import NotFound
+from moorage.common.model.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from moorage.common.views.endpoints import EndpointView
+    from moorage.common.views.pipelines import StepView
     from moorage.sdk import Client
 
 
@@ -29,7 +31,9 @@ def logs(
     name: Annotated[
         str,
         typer.Argument(
-            help="A session's name or id, or an endpoint.", autocompletion=workload_names
+            help="A session's name or id, an endpoint, an array or another pipeline, or elements "
+            "of an array, like sweep[3] or sweep[0-9].",
+            autocompletion=workload_names,
         ),
     ],
     follow: Annotated[
@@ -104,7 +108,18 @@ async def _print(
     given: dict[str, Any],
 ) -> None:
     """Print a log. ``given``: arguments shared by logs of single kernels and of clusters."""
-    found = await find(client, name)
+    try:
+        found = await find(client, name)
+    except (NotFound, InvalidInput):
+        if (steps := await _steps(client, name, follow=given["follow"])) is None:
+            raise
+        from moorage.cli.pipeline_logs import PipelineLog
+
+        log_of_steps = PipelineLog(cli, client, steps, log)
+        await log_of_steps.copy(follow=given["follow"], tail=given["tail"])
+        log.write(b"", final=True)
+        return
+
     ref = found.id
     from moorage.common.views.endpoints import EndpointView
 
@@ -125,6 +140,27 @@ async def _print(
         log.write(piece)
 
     log.write(b"", final=True)
+
+
+async def _steps(client: Client, name: str, *, follow: bool) -> list[StepView] | None:
+    """The steps of a pipeline, or the named elements, that have started; None if there is no such
+    pipeline. Raises ``InvalidInput`` if too many are followed."""
+    from moorage.cli.pipeline_logs import check_followed, chosen
+
+    view = await find_pipeline(client, name)
+    if view is not None:
+        steps = chosen((await client.pipelines.get(view.id)), None, failed=False)
+    elif elements := await find_elements(client, name):
+        place = elements[0].pipeline
+        assert place is not None
+        ids = {session.id for session in elements}
+        view = await client.pipelines.get(place.id)
+        steps = [step for step in chosen(view, None, failed=False) if step.session_id in ids]
+    else:
+        return None
+
+    check_followed(len(steps) if follow else 0, "name some elements, such as sweep[0-9]")
+    return steps
 
 
 def _newest(view: EndpointView) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.exit_codes import INTERRUPTED
 from moorage.cli.output import LogWriter
-from moorage.cli.pipeline_logs import MAX_FOLLOWED, PipelineLog, chosen
+from moorage.cli.pipeline_logs import PipelineLog, check_followed, chosen
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.pipelines import PipelineSpec, StepState
 
@@ -86,19 +86,23 @@ def describe_pipeline(
     svg: Annotated[
         bool, typer.Option("--svg", help="Print a picture of the graph as SVG.")
     ] = False,
+    elements: Annotated[
+        bool, typer.Option("--elements", help="One row for each element of an array.")
+    ] = False,
 ) -> None:
     """Show the steps of a pipeline, and its first failure with the command that shows its log.
 
     \b
     Examples:
       moorage pipelines describe train
+      moorage pipelines describe train --elements
       moorage pipelines describe train --svg > train.svg
     """
     if svg:
         print(cli.run(lambda client: client.pipelines.draw(ref)))
         return
 
-    _print(cli, cli.run(lambda client: client.pipelines.get(ref)), whole=True)
+    print_pipeline(cli, cli.run(lambda client: client.pipelines.get(ref)), elements=elements)
 
 
 @command(pipelines, "logs")
@@ -131,11 +135,7 @@ def pipeline_logs(
     async def work(client: Client) -> None:
         view = await client.pipelines.get(ref)
         steps = chosen(view, step, failed=failed)
-        if follow and len(steps) > MAX_FOLLOWED:
-            raise InvalidInput(
-                f"--follow would follow {len(steps)} logs; {MAX_FOLLOWED} are allowed",
-                next_step="choose steps with --step or --failed",
-            )
+        check_followed(len(steps) if follow else 0, "choose steps with --step or --failed")
 
         if not steps:
             cli.note(f"no step of {view.name} has {'failed' if failed else 'started'}")
@@ -176,9 +176,19 @@ def _read(file: str) -> object:
 
 
 def _print(cli: Cli, view: PipelineView, *, whole: bool = False) -> None:
+    if whole:
+        print_pipeline(cli, view)
+    elif cli.json:
+        cli.print_json(view)
+    else:
+        print(view.name)
+
+
+def print_pipeline(cli: Cli, view: PipelineView, *, elements: bool = False) -> None:
+    """Print a pipeline with its steps. ``elements``: one row for each element of an array."""
     if cli.json:
         cli.print_json(view)
-    elif cli.output is Output.NAME or not whole:
+    elif cli.output is Output.NAME:
         print(view.name)
     else:
         print(
@@ -187,7 +197,7 @@ def _print(cli: Cli, view: PipelineView, *, whole: bool = False) -> None:
             )
         )
         width = cli.out.width if cli.out.is_terminal else _PLAIN_WIDTH
-        shown = pipeline_table.rows(view.steps, cli.clock.now(), width)
+        shown = pipeline_table.rows(view.steps, cli.clock.now(), width, elements=elements)
         output.print_table(cli.out, pipeline_table.COLUMNS, shown, pipeline_table.DROPPED_FIRST)
         for line in pipeline_table.failure_lines(view):
             print(output.printable(line, one_line=True))

@@ -89,7 +89,16 @@ def _copy_options_of_run() -> None:
     """Give ``plan`` the options of ``run``, except those that apply only after the session is
     created."""
     hints = get_type_hints(run, include_extras=True) | {"command": _Command}
-    excluded = ("strict", "force", "wait", "detach", "stop_on_interrupt", "stdin", "remove")
+    excluded = (
+        "strict",
+        "force",
+        "wait",
+        "detach",
+        "stop_on_interrupt",
+        "stdin",
+        "remove",
+        "array",
+    )
     parameters = [
         parameter.replace(default=None) if name == "command" else parameter
         for name, parameter in inspect.signature(run).parameters.items()

@@ -12,6 +12,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import app
+from moorage.cli.array_table import ARRAY_COLUMNS, array_rows
 from moorage.cli.completion import names_of
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.list_order import KEYS, ListOrder, parse_order
@@ -24,10 +25,11 @@ from moorage.common.model.status import ATTENDED, LIVE, Outcome, Status
 if TYPE_CHECKING:
     from moorage.common.views.endpoints import EndpointView
     from moorage.common.views.events import EventKind
+    from moorage.common.views.pipelines import PipelineView
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
-    _Listed = tuple[list[EndpointView], list[SessionView]]
+    _Listed = tuple[list[EndpointView], list[SessionView], list[PipelineView]]
     _Table = tuple[Sequence[str], list[list[str]]]
     _Query = dict[str, str | None]
 
@@ -87,6 +89,14 @@ SortedBy = Annotated[
         ],
     ),
 ]
+Elements = Annotated[
+    bool,
+    typer.Option("--elements", help="One line for each element of an array, not one for all."),
+]
+Watch = Annotated[
+    bool,
+    typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only names, like -o name.")]
 
 ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "RUN", "WAIT", "KV", "ENGINE", "MODEL", "AGE", "WHY")
@@ -117,14 +127,13 @@ def ps(
     search: Search = None,
     sort: SortedBy = None,
     quiet: Quiet = False,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C."),
-    ] = False,
+    elements: Elements = False,
+    watch: Watch = False,
 ) -> None:
-    """List endpoints and sessions.
+    """List endpoints, sessions and arrays.
 
-    Sessions of several users are listed with their users.
+    An array is one line; filters by status, label, group or pipeline list its elements. Sessions of
+    several users are listed with their users.
 
     \b
     Examples:
@@ -137,6 +146,7 @@ def ps(
       moorage ps -l 'team=vision,stage in (dev,test)'
       moorage ps --all --pipeline train
       moorage ps --mine -q | xargs moorage stop
+      moorage ps --elements --search sweep
       moorage ps --watch
       moorage ps -o json | jq '.sessions[].name'
     """
@@ -144,6 +154,7 @@ def ps(
         cli.print_only_names()
 
     only_sessions = pipeline is not None or status is not None or group is not None
+    folded = not (only_sessions or elements or selector is not None)
     wanted = SessionFilter(
         statuses=named_statuses(all_, status),
         selector=selector,
@@ -154,24 +165,22 @@ def ps(
         group=group,
         search=search or None,
         sort=None if sort is None else parse_order(sort),
+        elements=not folded,
     ).checked()
 
     async def work(client: Client) -> _Listed:
         found = await wanted.resolved(client)
         if only_sessions:
-            return [], await found.sessions(client)
+            return [], await found.sessions(client), []
 
         import asyncio
 
-        return await asyncio.gather(found.endpoints(client), found.sessions(client))
+        return await asyncio.gather(
+            found.endpoints(client), found.sessions(client), found.pipelines(client)
+        )
 
     def listing(found: _Listed) -> ListOutput:
-        return ListOutput(
-            names=[view.name for view in found[0]]
-            + [v.name for v in found[1] if v.endpoint is None],
-            tables=[endpoint_table(cli, found[0]), session_table(cli, found[1])],
-            fields={"endpoints": found[0], "sessions": found[1]},
-        )
+        return _listing(cli, found, folded=folded)
 
     if watch:
         from moorage.cli.watch import watch as watch_list
@@ -186,14 +195,34 @@ def ps(
 
     def plain() -> ListOutput:
         found = wanted.resolved_plainly(cli)
-        endpoints_read = [] if only_sessions else [found.endpoint_list]
-        *first, last = cli.read_lists(*endpoints_read, found.session_list)
-        endpoints = found.sorted_endpoints(first[0]) if first else []
-        return listing((endpoints, found.sorted_sessions(last)))
+        others = [] if only_sessions else [found.endpoint_list]
+        arrays = [found.pipeline_list] if folded else []
+        read = cli.read_lists(*others, found.session_list, *arrays)
+        pipelines = read.pop() if folded else []
+        sessions = found.sorted_sessions(read.pop())
+        return listing((found.sorted_endpoints(read[0]) if read else [], sessions, pipelines))
 
-    unfiltered = wanted == SessionFilter(wanted.statuses) and status is None
-    nothing = _NOTHING if unfiltered else _NONE_FOUND
+    narrowed = SessionFilter(wanted.statuses, elements=not folded) != wanted or status is not None
+    nothing = _NONE_FOUND if narrowed else _NOTHING
     show(cli, plainly(cli, plain) or listing(cli.run(work)), nothing)
+
+
+def _listing(cli: Cli, found: _Listed, *, folded: bool) -> ListOutput:
+    """``folded``: arrays are listed as one line each."""
+    endpoints, sessions, pipelines = found
+    arrays = [view for view in pipelines if view.arrays]
+    return ListOutput(
+        names=[view.name for view in endpoints]
+        + [view.name for view in sessions if view.endpoint is None]
+        + [view.name for view in arrays],
+        tables=[
+            endpoint_table(cli, endpoints),
+            session_table(cli, sessions),
+            (ARRAY_COLUMNS, array_rows(arrays, cli.clock.now())),
+        ],
+        fields={"endpoints": endpoints, "sessions": sessions}
+        | ({"arrays": arrays} if folded else {}),
+    )
 
 
 @dataclass(frozen=True)
@@ -210,6 +239,7 @@ class SessionFilter:
     group: str | None = None
     search: str | None = None
     sort: ListOrder | None = None
+    elements: bool = True
 
     def checked(self) -> SessionFilter:
         """Raises ``InvalidInput``."""
@@ -237,9 +267,18 @@ class SessionFilter:
             project=self.project,
             resource_group=self.group,
             search=self.search,
+            elements=self.elements,
             sort=None if self.sort is None else self.sort.of_sessions,
         )
         return self.sorted_sessions(found)
+
+    async def pipelines(self, client: Client) -> list[PipelineView]:
+        """The pipelines whose arrays are listed as one line each."""
+        if self.elements:
+            return []
+        return await client.pipelines.list(
+            search=self.search, user=self.user, project=self.project, live=bool(self.statuses)
+        )
 
     async def endpoints(self, client: Client) -> list[EndpointView]:
         found = await client.endpoints.list(
@@ -264,9 +303,20 @@ class SessionFilter:
             "status": ",".join(sorted(self.statuses)) or None,
             "resource_group": self.group,
             "pipeline": self.pipeline,
+            "elements": None if self.elements else "false",
         }
         sort = None if self.sort is None else self.sort.of_sessions
         return "/v1/sessions", query | self.endpoint_list[1] | {"sort": sort}
+
+    @property
+    def pipeline_list(self) -> tuple[str, _Query]:
+        """Path and query of the list read by ``pipelines``."""
+        return "/v1/pipelines", {
+            "search": self.search,
+            "user": self.user,
+            "project": self.project,
+            "live": "true" if self.statuses else None,
+        }
 
     @property
     def endpoint_list(self) -> tuple[str, _Query]:

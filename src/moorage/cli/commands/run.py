@@ -65,12 +65,15 @@ from moorage.common.model.task_states import MAX_WORKERS
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
+    from moorage.cli.array_runs import ArrayRequest
     from moorage.common.model.spec import SessionSpec
+    from moorage.common.views.pipelines import PipelineView
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
 _NOT_OF_THE_SPEC = (
     "cli",
+    "array",
     "wait",
     "strict",
     "force",
@@ -129,6 +132,14 @@ _TaskRetries = Annotated[
 _TaskTimeout = Annotated[
     float | None, duration_option("With --tasks: time limit of one task.", "--task-timeout")
 ]
+_Array = Annotated[
+    str | None,
+    typer.Option(
+        metavar="INDEXES[%N]",
+        help="Run it once for each index, such as 0-99%10, 0-9:2 or 1,3,8-20:4; at most N at a "
+        "time. The program finds its index in JOB_COMPLETION_INDEX.",
+    ),
+]
 _Detach = Annotated[bool, typer.Option("--detach", "-d", help="Same as --no-wait.")]
 _StopOnInterrupt = Annotated[
     bool, typer.Option("--stop-on-interrupt", help="Also stop the session at Ctrl-C or SIGTERM.")
@@ -154,12 +165,14 @@ class _Following:
     stop_on_interrupt: bool
     stdin: bool
     remove: bool
+    array: str | None = None
 
 
 @command(app)
 def run(
     cli: Cli,
     command: _Command = None,
+    array: _Array = None,
     name: Name = None,
     resources: Resources = None,
     gpus: Gpus = None,
@@ -218,6 +231,7 @@ def run(
       moorage run --name eval --after train --no-wait -- python eval.py
       moorage run --tasks list.txt --cpus 8 -- ./convert.sh {}
       moorage run -i --rm -- python -m json.tool <data.json
+      moorage run --array 0-99%10 --name sweep -- sh -c 'python part.py $JOB_COMPLETION_INDEX'
     """
     given = {name: value for name, value in locals().items() if name not in _NOT_OF_THE_SPEC}
     if not command and template is None and file is None and tasks is None:
@@ -230,9 +244,20 @@ def run(
         stop_on_interrupt=stop_on_interrupt or stdin,
         stdin=stdin,
         remove=remove,
+        array=array,
     )
-    given = _checked(given, how)
-    _run(cli, batch_spec(given, cli.clock.now()), how)
+    _start(cli, _checked(given, how), how)
+
+
+def _start(cli: Cli, given: dict[str, Any], how: _Following) -> None:
+    request = batch_spec(given, cli.clock.now())
+    if how.array is None:
+        _run(cli, request, how)
+        return
+
+    from moorage.cli.array_runs import ArrayRequest
+
+    _run_array(cli, ArrayRequest.of(cli, request, how.array, given["name"]), how)
 
 
 def _checked(given: dict[str, Any], how: _Following) -> dict[str, Any]:
@@ -244,6 +269,13 @@ def _checked(given: dict[str, Any], how: _Following) -> dict[str, Any]:
             "combined with --detach",
             next_step="drop one of them",
         )
+    others = {"--stdin": how.stdin, "--rm": how.remove, "--tasks": given.get("tasks") is not None}
+    for option, is_given in others.items() if how.array is not None else ():
+        if is_given:
+            raise InvalidInput(
+                f"{option} is for one session, so it cannot be combined with --array",
+                next_step="drop one of them",
+            )
     return given | _with_input(given) if how.stdin else given
 
 
@@ -313,6 +345,31 @@ def _run(cli: Cli, spec: SessionSpec | TemplateStart, how: _Following) -> None:
 
     if has_ended(view):
         raise typer.Exit(_exit_code(cli, view))
+
+
+def _run_array(cli: Cli, request: ArrayRequest, how: _Following) -> None:
+    from moorage.cli import array_runs
+
+    made: list[PipelineView] = []
+
+    async def work(client: Client) -> PipelineView:
+        made.append(await array_runs.submit(cli, client, request, force=how.force))
+        return await array_runs.follow(cli, client, made[0]) if how.wait else made[0]
+
+    try:
+        with terminated_like_ctrl_c() as interrupted:
+            view = cli.run(work)
+    except KeyboardInterrupt:
+        array_runs.say_what_remains(cli, made, stop=how.stop_on_interrupt)
+        raise typer.Exit(interrupted.exit_code) from None
+
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME or not how.wait:
+        print(view.name)
+
+    if how.wait:
+        raise typer.Exit(array_runs.exit_code(cli, view))
 
 
 @asynccontextmanager

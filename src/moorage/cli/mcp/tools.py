@@ -63,7 +63,7 @@ _READABLE = ("application/json", "text/plain")
 # Fields that an agent does not write: thousands of lines.
 _LONG = frozenset({"tasks"})
 # Parameters of streams, which tools do not support.
-_OMITTED = frozenset({"follow"})
+_OMITTED = frozenset({"follow", "index", "elements", "live", "steps"})
 # Parameters of every list, which the server's instructions describe once.
 OF_LISTS = frozenset({"cursor", "sort"})
 _SCHEMAS = "#/components/schemas/"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -29,7 +32,12 @@ MAX_EDGES = 100_000
 MAX_BYTES = 16 << 20  # bytes in a submission: 1.6 KiB for each step
 MAX_VALUES = 60 * MAX_STEPS  # JSON values and names in a submission
 _STEP = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_ARRAY = re.compile(r"(\d{1,9})-(\d{1,9})(?:%(\d{1,9}))?")
+MAX_INDEX = 10**9 - 1
+ARRAY_FORMS = (
+    "FIRST-LAST, FIRST-LAST:STEP or A,B,C, then %AT_ONCE if wanted, such as 0-9:2 or 0-99%10"
+)
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_RANGE = re.compile(r"(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9})(?::(?P<step>[0-9]{1,9}))?)?")
 
 
 class StepState(StrEnum):
@@ -55,39 +63,78 @@ def _check_step(value: str) -> str:
 StepName = Annotated[str, AfterValidator(_check_step)]
 
 
-class Array(Model):
-    """Elements ``first`` to ``last`` of a step, at most ``at_once`` of them at a time (None for
-    all)."""
+@dataclass(frozen=True, slots=True)
+class Array:
+    """The elements of a step, ascending, at most ``at_once`` of them at a time (None for all)."""
 
-    first: int
-    last: int
+    indexes: tuple[int, ...]
     at_once: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Array:
-        """Parse ``0-99%10``, Slurm's notation. Raises ``ValueError``."""
-        found = _ARRAY.fullmatch(text)
-        if found is None:
+        """Parse Slurm's notation: ``0-99%10``, ``0-9:2`` or ``1,3,8-20:4``. Raises
+        ``ValueError``."""
+        listed, percent, limit = text.partition("%")
+        found = [_RANGE.fullmatch(part) for part in listed.split(",")]
+        if None in found or (percent and not _NUMBER.fullmatch(limit)):
             raise ValueError(
-                f"array {text[:40]!r} is not FIRST-LAST or FIRST-LAST%AT_ONCE, such as 0-99%10"
+                f"array {text[:40]!r} is not a list of indexes from 0 to {MAX_INDEX}: write "
+                f"{ARRAY_FORMS}"
             )
 
-        first = int(found[1])
-        last = int(found[2])
-        at_once = int(found[3]) if found[3] else None
-        if last < first or at_once == 0:
+        ranges = [_range(text, part) for part in found if part is not None]
+        at_once = int(limit) if percent else None
+        if at_once == 0:
             raise ValueError(
-                f"array {text!r} is empty: LAST is at least FIRST, and AT_ONCE at least 1"
+                f"array {text[:40]!r} would never run: the number after % is at least 1, such as "
+                "0-99%10"
             )
 
-        return cls(first=first, last=last, at_once=at_once)
+        if (size := sum(map(len, ranges))) > MAX_STEPS:
+            raise ValueError(
+                f"array {text[:40]!r} has {size} elements; 1 to {MAX_STEPS} are allowed, such as "
+                f"0-{MAX_STEPS - 1}%10"
+            )
+
+        counted = Counter(index for part in ranges for index in part)
+        twice = [index for index, count in counted.items() if count > 1]
+        if twice:
+            raise ValueError(
+                f"array {text[:40]!r} has the element {min(twice)} twice: list each index once, "
+                "such as 0-3,8"
+            )
+
+        return cls(tuple(sorted(counted)), at_once)
 
     @property
     def size(self) -> int:
-        return self.last - self.first + 1
+        return len(self.indexes)
+
+    @property
+    def step(self) -> int:
+        """The distance between neighbouring indexes, or 1 if it varies."""
+        distances = {after - before for before, after in pairwise(self.indexes)}
+        return distances.pop() if len(distances) == 1 else 1
 
 
-def _check_array(text: str) -> str:
+def _range(text: str, part: re.Match[str]) -> range:
+    first = int(part["first"])
+    last = int(part["last"] or first)
+    step = int(part["step"] or 1)
+
+    if last < first:
+        raise ValueError(
+            f"array {text[:40]!r} has no element from {first} to {last}: the last index is at "
+            "least the first, such as 0-9"
+        )
+    if step == 0:
+        raise ValueError(f"array {text[:40]!r}: the step is at least 1, such as 0-9:2")
+
+    return range(first, last + 1, step)
+
+
+def check_array(text: str) -> str:
+    """Check an array's text. Raises ``ValueError``."""
     Array.parse(text)
     return text
 
@@ -100,11 +147,11 @@ class After(Model):
         default="success",
         description=("Required outcome. success applies to batch sessions only."),
     )
-    of: Literal["any", "all"] | None = Field(
+    of: Literal["any", "all", "each"] | None = Field(
         default=None,
         description=(
-            "Which elements of an array must end this way: any of them, once all have ended, or all. "
-            "By default, any for failure, and all for success."
+            "Which elements of an array must end so: any, once all have ended, all, or each: "
+            "one element waits for that of its index. By default, any for failure, all for success."
         ),
         # Clients of the previous release do not know the field.
         exclude_if=lambda of: of is None,
@@ -148,11 +195,11 @@ class Step(Model):
     after: Annotated[list[Annotated[After, BeforeValidator(_after)]], Field(max_length=1000)] = (
         Field(default=[], description="Steps that must end first. A bare name requires success.")
     )
-    array: Annotated[str, AfterValidator(_check_array)] | None = Field(
+    array: Annotated[str, AfterValidator(check_array)] | None = Field(
         default=None,
         description=(
-            "FIRST-LAST%AT_ONCE: one session for each number, which the program finds in the "
-            "variable JOB_COMPLETION_INDEX."
+            "Indexes, such as 0-9:2,20%4: one session for each, which the program finds in "
+            "JOB_COMPLETION_INDEX; after %, how many run at once."
         ),
     )
     spec: Annotated[SessionSpec, WrapValidator(_unless_valid)] | None = Field(
@@ -259,6 +306,7 @@ class PipelineSpec(Model):
 
 class _StoredStep(BaseModel):
     name: str
+    array: str | None = None
     after: list[After] = Field(default=[])
     inputs: list[Input] = Field(default=[])
 
@@ -275,3 +323,9 @@ def stored_conditions(text: str) -> dict[str, list[After]]:
         step.name: conditions(step.after, step.inputs)
         for step in _StoredSteps.model_validate_json(text).steps
     }
+
+
+def stored_arrays(text: str) -> dict[str, str]:
+    """Arrays by step, from a pipeline that was stored as ``text``."""
+    steps = _StoredSteps.model_validate_json(text).steps
+    return {step.name: step.array for step in steps if step.array is not None}

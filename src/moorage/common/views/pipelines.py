@@ -52,6 +52,14 @@ class FirstFailure(BaseModel):
     skipped: list[str] = Field(default=[], description="Steps that were skipped because of it.")
 
 
+class ArrayView(BaseModel):
+    """Array of a pipeline: one step with many elements."""
+
+    step: str
+    array: str = Field(description="Its indexes and its limit, as submitted.")
+    counts: dict[StepState, int] = Field(description="Number of elements by state.")
+
+
 class PipelineView(BaseModel):
     """Pipeline. Its state is derived from its steps; listings omit the steps."""
 
@@ -63,6 +71,7 @@ class PipelineView(BaseModel):
     created_by: str
     state: StepState
     counts: dict[StepState, int] = Field(description="Number of steps and elements by state.")
+    arrays: list[ArrayView] = Field(default=[], description="The steps that are arrays.")
     steps: list[StepView] = Field(default=[])
     first_failure: FirstFailure | None = Field(
         default=None,

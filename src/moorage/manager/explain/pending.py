@@ -186,6 +186,9 @@ def _dependencies_end(
             return None
         names.update(condition.names)
 
+    if not names:  # an element waits for any other of its array to end
+        return None
+
     running = [kernel for agent in agents for kernel in agent.running if kernel.session_id in names]
     ends = [kernel.ends_at for kernel in running if kernel.ends_at is not None]
     if len(ends) < len(running) or {kernel.session_id for kernel in running} != names:

@@ -35,8 +35,11 @@ SCAN_S = 0.8
 # Interval of the scan for sessions whose kernels, agents or dependencies have changed. Sessions
 # that this manager has changed are reconciled immediately; this scan recovers lost notifications.
 CHANGES_SCAN_S = 4.0
-# This scan uses the start times of the transactions that made the changes. No transaction takes
-# this long.
+# Interval at which array elements get their turns, if the manager that saw another one end did not
+# get to it.
+TURNS_SCAN_S = 20.0
+# The scan for changes uses the start times of the transactions that made the changes. No
+# transaction takes this long.
 OVERLAP_S = 45.0
 # Number of live sessions that the sweep examines each second, changed or not. It runs immediately
 # where notifications may be missing: after an election, a jump of the database's clock, or the loss
@@ -61,6 +64,7 @@ class SessionController:
         self._scanned_at = 0.0
         self._changes_scanned_at = 0.0
         self._swept_at = 0.0
+        self._turns_scanned_at = 0.0
         self._sweep: Sweep[SweepCursor] = Sweep()
         self.loop = Loop("sessions", self.run_once, interval_s=1.0, clock=clock, bursts=True)
         store.notifier.on_kernels(self._kernels_changed)
@@ -82,12 +86,17 @@ class SessionController:
             self._sweep.restart()
             self._scanned_at = now - CHANGES_SCAN_S
             self._changes_scanned_at = self._scanned_at
+            self._turns_scanned_at = now - TURNS_SCAN_S
 
         self._term = term
         if term is None:
             return
         if now - self._scanned_at >= SCAN_S:
             await self._scan(now)
+
+        if now - self._turns_scanned_at >= TURNS_SCAN_S:
+            await self._store.turns.recover()
+            self._turns_scanned_at = now
 
         if self._sweep.urgent or now - self._swept_at >= SWEEP_S:
             found, cursor = await self._store.lifecycle.sweep(self._sweep.begin(), SWEPT)

@@ -55,6 +55,7 @@ from moorage.manager.store.scheduling.expected_starts import ExpectedStartStore
 from moorage.manager.store.scheduling.qos import QosStore
 from moorage.manager.store.scheduling.quotas import QuotaStore
 from moorage.manager.store.scheduling.repository import SchedulingStore
+from moorage.manager.store.sessions.array_turns import ArrayTurns
 from moorage.manager.store.sessions.deadline_shift import DeadlineShift
 from moorage.manager.store.sessions.idle import IdleStore
 from moorage.manager.store.sessions.lifecycle import LifecycleStore
@@ -95,7 +96,8 @@ class Store:
         newer = UnreadableRows(clock)
         self.unreadable = newer
         self.sessions = SessionStore(db, notifier, clock, lost_grace_s, tracer=tracer)
-        self.lifecycle = LifecycleStore(db, notifier, clock, newer)
+        self.turns = ArrayTurns(db, notifier)
+        self.lifecycle = LifecycleStore(db, notifier, clock, newer, turns=self.turns)
         self.console_sessions = ConsoleSessionStore(db, notifier, clock)
         self.oidc = OidcStore(db, notifier)
         self.audit = AuditStore(db)
@@ -165,6 +167,7 @@ class Store:
             notifier,
             sessions=self.sessions,
             clock=clock,
+            turns=self.turns,
             lost_grace_s=lost_grace_s,
             outputs_kept_s=outputs_kept_s,
             unreadable=newer,

@@ -10,7 +10,12 @@ from datetime import datetime
 from functools import cached_property
 
 from moorage.common.model.ids import SessionId
-from moorage.common.model.pipelines import After, PipelineSpec, stored_conditions
+from moorage.common.model.pipelines import (
+    After,
+    PipelineSpec,
+    stored_arrays,
+    stored_conditions,
+)
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Result, Status
 from moorage.common.views.progress import ProgressView
@@ -23,6 +28,7 @@ class NewStep:
     """A session to be created for a pipeline. ``waits``: positions of the sessions on which it
     depends, each with the condition. ``spec``: without dependencies. ``isolated``: its template is
     isolated, so it runs isolated, no matter who submits it. ``index``: an array element's index.
+    ``at_once``: how many elements of its array may run at a time; None if there is no limit.
     ``files``: None if it has neither outputs nor inputs. ``meaning`` and ``adopted_from``: see
     ``step_reuse``."""
 
@@ -33,6 +39,7 @@ class NewStep:
     spec: SessionSpec
     template: str | None
     waits: Sequence[tuple[int, str]]
+    at_once: int | None = None
     files: StepFiles | None = None
     meaning: str | None = None
     adopted_from: str | None = None
@@ -76,6 +83,11 @@ class StoredPipeline:
         """Conditions by step."""
         return stored_conditions(self.text)
 
+    @cached_property
+    def arrays(self) -> Mapping[str, str]:
+        """Arrays by step."""
+        return stored_arrays(self.text)
+
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
@@ -107,5 +119,5 @@ class PipelineState:
     steps: Sequence[StepRow]
 
 
-# Status, result, reason, and the number of steps with these.
-Count = tuple[Status, Result, str, int]
+# Status, result, reason, the number of steps with these, and the step if these are its elements.
+Count = tuple[Status, Result, str, int, str | None]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 
 from moorage.common.model.errors import InvalidInput
@@ -24,7 +25,8 @@ from moorage.common.model.status import TERMINAL, Result, SessionType, Status
 from moorage.manager.workloads.step_outputs import check_inputs
 
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
-_AT_ONCE = "any"  # an array element waits for an earlier one to end, regardless of its result
+# The variables that describe an array to its elements. They do not make equal elements differ.
+ARRAY_PREFIX = "JOB_ARRAY_"
 Item = tuple[str, int | None]
 
 
@@ -32,12 +34,11 @@ Item = tuple[str, int | None]
 class PipelineNode:
     """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition;
     ``any-failure:STEP`` or ``any-success:STEP`` if one element of the step's array is enough.
-    ``follows``: the one among ``waits`` that is an element of the same array; waiting for it limits
-    how many elements run concurrently."""
+    ``at_once``: of an array element, how many of its array may run at a time; None for all."""
 
     item: Item
     waits: tuple[tuple[int, str], ...]
-    follows: int | None = None
+    at_once: int | None = None
 
 
 def check(pipeline: PipelineSpec) -> list[Step]:
@@ -73,7 +74,8 @@ def check(pipeline: PipelineSpec) -> list[Step]:
         ) from None
 
     check_inputs(pipeline.steps)
-    sizes = {step.name: _size(step) for step in pipeline.steps}
+    _check_elementwise(steps)
+    sizes = {step.name: len(items(step)) for step in pipeline.steps}
     if (total := sum(sizes.values())) > MAX_STEPS:
         raise InvalidInput(
             f"the pipeline has {total} steps, counting the elements of arrays; {MAX_STEPS} are "
@@ -82,7 +84,11 @@ def check(pipeline: PipelineSpec) -> list[Step]:
             next_step="split it, or let one session do the work of several",
         )
 
-    edges = sum(sizes[s.name] * sizes[a.step] for s in pipeline.steps for a in s.conditions)
+    edges = sum(
+        sizes[s.name] * (1 if a.of == "each" else sizes[a.step])
+        for s in pipeline.steps
+        for a in s.conditions
+    )
     if edges > MAX_EDGES:
         raise InvalidInput(
             f"the steps wait for {edges} other steps in total; {MAX_EDGES} are allowed",
@@ -123,49 +129,47 @@ def check_specs(steps: Iterable[Step], specs: Mapping[str, SessionSpec]) -> None
                 )
 
 
-def _size(step: Step) -> int:
-    return Array.parse(step.array).size if step.array else 1
+def _check_elementwise(steps: Mapping[str, Step]) -> None:
+    """Raise ``InvalidInput`` for a condition on each element whose arrays have other indexes."""
+    for step in steps.values():
+        for after in step.conditions:
+            if after.of != "each" or _indexes(step) == _indexes(steps[after.step]) != (None,):
+                continue
+            raise InvalidInput(
+                f"step {step.name!r} (array {step.array}) is after each element of {after.step!r} "
+                f"(array {steps[after.step].array}); both need an array with the same indexes",
+                field=f"steps.{step.name}.after",
+                next_step="give both steps the same `array`, or use `of: all`",
+            )
+
+
+def _indexes(step: Step) -> tuple[int | None, ...]:
+    return Array.parse(step.array).indexes if step.array else (None,)
 
 
 def items(step: Step) -> list[Item]:
     """The sessions of a step."""
-    if step.array is None:
-        return [(step.name, None)]
-    array = Array.parse(step.array)
-    return [(step.name, index) for index in range(array.first, array.last + 1)]
+    return [(step.name, index) for index in _indexes(step)]
 
 
-def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> list[PipelineNode]:
-    """One node per session. ``steps``: as ``check`` returns them. ``unfinished``: nodes that still
-    have to run after a retry, because they are pending or run again. Positions refer to all nodes.
-
-    In an array, each element that still has to run waits for an earlier one, so the last ones can
-    be stopped first without causing others to start."""
+def graph(steps: Sequence[Step]) -> list[PipelineNode]:
+    """One node per session. ``steps``: as ``check`` returns them."""
     of_step: dict[str, list[int]] = {}
     nodes: list[PipelineNode] = []
     for step in steps:
-        conditions = dict.fromkeys(
+        shared = dict.fromkeys(
             (at, _condition(after, len(of_step[after.step])))
             for after in step.conditions
+            if after.of != "each"
             for at in of_step[after.step]
         )
+        each = [after for after in step.conditions if after.of == "each"]
         at_once = Array.parse(step.array).at_once if step.array else None
-        places: list[int] = []
-        to_run: list[int] = []
-        for item in items(step):
-            waits = dict(conditions)
-            follows = None
-            if unfinished is None or item in unfinished:
-                if at_once is not None and len(to_run) >= at_once:
-                    follows = to_run[-at_once]
-                    waits[follows, _AT_ONCE] = None
-
-                to_run.append(len(nodes))
-
-            places.append(len(nodes))
-            nodes.append(PipelineNode(item, tuple(waits), follows))
-
-        of_step[step.name] = places
+        of_step[step.name] = []
+        for number, item in enumerate(items(step)):
+            own = [(of_step[after.step][number], after.on) for after in each]
+            of_step[step.name].append(len(nodes))
+            nodes.append(PipelineNode(item, tuple(dict.fromkeys([*shared, *own])), at_once))
 
     return nodes
 
@@ -175,13 +179,23 @@ def _condition(after: After, elements: int) -> str:
     return f"any-{after.on}:{after.step}" if after.of_any and elements > 1 else after.on
 
 
-def with_index(spec: SessionSpec, index: int | None) -> SessionSpec:
+def with_index(spec: SessionSpec, step: Step, index: int | None) -> SessionSpec:
     """The specification of an array element."""
-    return (
-        spec
-        if index is None
-        else spec.model_copy(update={"env": {**spec.env, INDEX_VARIABLE: str(index)}})
-    )
+    if index is None or step.array is None:
+        return spec
+    own = {**_variables(step.array), INDEX_VARIABLE: str(index)}
+    return spec.model_copy(update={"env": {**spec.env, **own}})
+
+
+@lru_cache(maxsize=64)
+def _variables(text: str) -> Mapping[str, str]:
+    array = Array.parse(text)
+    return {
+        f"{ARRAY_PREFIX}COUNT": str(array.size),
+        f"{ARRAY_PREFIX}MIN": str(array.indexes[0]),
+        f"{ARRAY_PREFIX}MAX": str(array.indexes[-1]),
+        f"{ARRAY_PREFIX}STEP": str(array.step),
+    }
 
 
 def step_state(status: Status, result: Result, reason: str) -> StepState:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from moorage.common.model.reuse import request_hash
 from moorage.common.model.status import SessionType
 from moorage.manager.workloads.pipeline_steps import NewStep
+from moorage.manager.workloads.pipelines import ARRAY_PREFIX
 
 
 def with_meanings(steps: Sequence[NewStep], project: str, *, forced: bool) -> list[NewStep]:
@@ -25,12 +26,11 @@ def with_meanings(steps: Sequence[NewStep], project: str, *, forced: bool) -> li
     ``steps``: each after those that it waits for. ``forced``: each step runs, so none shares a live
     run; their results can be reused later."""
     known: dict[int, str | None] = {}
-    names = {step.position: step.step for step in steps}
     found = []
     for step in steps:
         spec = step.spec
         reused = spec.type is SessionType.BATCH and spec.reuse not in (None, "never")
-        meaning = _meaning(step, names, known, project) if reused else None
+        meaning = _meaning(step, known, project) if reused else None
         known[step.position] = meaning
         if forced and reused:
             step = replace(step, spec=spec.model_copy(update={"reuse": "success"}))
@@ -40,16 +40,14 @@ def with_meanings(steps: Sequence[NewStep], project: str, *, forced: bool) -> li
     return found
 
 
-def _meaning(
-    step: NewStep, names: Mapping[int, str], known: Mapping[int, str | None], project: str
-) -> str | None:
-    # Array elements wait for each other to limit how many run concurrently; this is not part of the
-    # meaning.
-    waits = [(at, on) for at, on in step.waits if names.get(at) != step.step]
+def _meaning(step: NewStep, known: Mapping[int, str | None], project: str) -> str | None:
+    waits = step.waits
     if any(known.get(at) is None for at, _ in waits):
         return None
 
-    own = request_hash(step.spec.model_dump(mode="json"), project)
+    # An element means the same in a larger array.
+    env = {k: v for k, v in step.spec.env.items() if not k.startswith(ARRAY_PREFIX)}
+    own = request_hash(step.spec.model_dump(mode="json") | {"env": env}, project)
     if not waits and step.files is None:
         return own
 

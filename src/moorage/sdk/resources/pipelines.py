@@ -51,12 +51,23 @@ class Pipelines(Resource):
         yield builder
         builder.view = await self.create(builder.spec())
 
-    def list(self, *, search: str | None = None) -> PagedList[PipelineView]:
-        """List pipelines, newest first, without their steps. ``search``: a part of the name."""
-        return self._list(PipelineView, "/v1/pipelines", {"search": search})
+    def list(
+        self,
+        *,
+        search: str | None = None,
+        user: str | None = None,
+        project: str | None = None,
+        live: bool = False,
+    ) -> PagedList[PipelineView]:
+        """List pipelines, newest first, without their steps. ``search``: a part of the name.
+        ``live``: only those that have not ended."""
+        query = {"search": search, "user": user, "project": project}
+        return self._list(PipelineView, "/v1/pipelines", query | {"live": "true" if live else None})
 
-    async def get(self, ref: str) -> PipelineView:
-        return await self._call(PipelineView, "GET", f"/v1/pipelines/{segment(ref)}")
+    async def get(self, ref: str, *, steps: bool = True) -> PipelineView:
+        """Return a pipeline. ``steps``: False for only its counts, which is fast for any size."""
+        query = {"steps": None if steps else "false"}
+        return await self._call(PipelineView, "GET", f"/v1/pipelines/{segment(ref)}", query=query)
 
     async def draw(self, ref: str) -> str:
         """The pipeline's graph as SVG, with the state of each step."""

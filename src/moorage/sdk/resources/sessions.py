@@ -87,6 +87,8 @@ class Sessions(Resource):
         search: str | None = None,
         endpoint: str | None = None,
         pipeline: str | None = None,
+        index: str | None = None,
+        elements: bool = True,
         user: str | None = None,
         project: str | None = None,
         selector: str | None = None,
@@ -98,8 +100,10 @@ class Sessions(Resource):
         ``statuses``: only sessions in one of these; empty means all. ``Outcome`` has the two
         statuses of an ended program; TERMINATED covers both. ``search``: a part of the name.
         ``selector``: selects by user labels, like "team=vision,stage in (dev,test)". ``pipeline``:
-        an id, or a name, which means its newest pipeline. ``sort``: created_at, name, user,
-        project, resource_group, priority or status, with a leading "-" for descending order.
+        an id, or a name, which means its newest pipeline. ``index``: only array elements with
+        these indexes, like "0-9,12". ``elements``: False leaves out the elements of arrays.
+        ``sort``: created_at, name, user, project, resource_group, priority or status, with a
+        leading "-" for descending order.
         """
         query = {
             "status": ",".join(sorted(statuses)) or None,
@@ -109,6 +113,8 @@ class Sessions(Resource):
             "search": search,
             "endpoint": endpoint,
             "pipeline": pipeline,
+            "index": index,
+            "elements": None if elements else "false",
             "user": user,
             "project": project,
             "selector": selector,

@@ -259,6 +259,8 @@ def test_schemas_match_the_validated_models() -> None:
         "search",
         "endpoint",
         "pipeline",
+        "index",
+        "elements",
         "user",
         "project",
         "selector",

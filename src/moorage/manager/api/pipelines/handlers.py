@@ -32,7 +32,7 @@ from moorage.common.model.secret_names import MASK
 from moorage.common.model.spec import Model, NoNul, SessionSpec
 from moorage.common.model.status import SessionType
 from moorage.common.model.templates import split_version
-from moorage.common.views.pipelines import PipelineView, PlannedPipeline, StepView
+from moorage.common.views.pipelines import ArrayView, PipelineView, PlannedPipeline, StepView
 from moorage.common.views.resources import Page
 from moorage.manager.api.http import authorization, group_limits, qos
 from moorage.manager.api.http.listing import PageQuery, SearchText, order, paging
@@ -49,7 +49,13 @@ from moorage.manager.workloads import (
     step_reuse,
     templates,
 )
-from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow, StoredPipeline
+from moorage.manager.workloads.pipeline_steps import (
+    Count,
+    NewStep,
+    OnceOnly,
+    StepRow,
+    StoredPipeline,
+)
 from moorage.manager.workloads.run_limits import RunLimits
 from moorage.manager.workloads.site_jobs import as_job
 from moorage.manager.workloads.step_outputs import StepFiles
@@ -80,8 +86,14 @@ class Resolved(NamedTuple):
 
 class PipelineQuery(PageQuery):
     project: NoNul | None = None
+    user: NoNul | None = None
+    live: bool = Field(False, description="Only pipelines that have not ended.")
     search: SearchText | None = None
     sort: Literal["created_at", "-created_at", "name", "-name"] = order("-created_at")
+
+
+class PipelineDetail(Model):
+    steps: bool = Field(True, description="false: only the counts, without the steps.")
 
 
 class SubmitQuery(Model):
@@ -137,7 +149,7 @@ async def create_pipeline(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView
 @route(
     "POST",
     "/v1/pipelines/plan",
-    "Check a pipeline and show its steps, and create nothing",
+    "Check a pipeline and show its steps",
     body=PipelineSpec,
     returns=PlannedPipeline,
     max_body_bytes=MAX_BYTES,
@@ -157,13 +169,17 @@ async def _sessions_of(
     specs = await _resolved(call, steps)
     nodes = pipelines.graph(steps)
     files = _files(steps, nodes)
-    return specs, [_new(node, at, 1, specs, files=files) for at, node in enumerate(nodes)]
+    by_name = {step.name: step for step in steps}
+    return specs, [
+        _new(node, at, 1, specs, step=by_name[node.item[0]], files=files)
+        for at, node in enumerate(nodes)
+    ]
 
 
 @route(
     "GET",
     "/v1/pipelines",
-    "List pipelines, newest first, without their steps",
+    "List pipelines, newest first",
     query=PipelineQuery,
     returns=Page[PipelineView],
     access="viewer",
@@ -172,29 +188,40 @@ async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
     query = call.query
     repository = call.deps.store.pipelines
     found, following = await repository.page(
-        call.scope, paging(query), project=query.project, search=query.search
+        call.scope,
+        paging(query),
+        project=query.project,
+        user=query.user,
+        search=query.search,
+        live=query.live,
     )
     counts = await repository.counts([pipeline.id for pipeline in found])
-    views = []
-    for pipeline in found:
-        states: Counter[StepState] = Counter()
-        for status, result, reason, n in counts[pipeline.id]:
-            states[pipelines.step_state(status, result, reason)] += n
-
-        views.append(_summary(pipeline, states))
+    views = [_summary(pipeline, _counted(counts[pipeline.id])) for pipeline in found]
 
     return Page[PipelineView](items=views, next=following)
+
+
+def _counted(counts: Sequence[Count]) -> Counter[tuple[str | None, StepState]]:
+    found: Counter[tuple[str | None, StepState]] = Counter()
+    for status, result, reason, n, step in counts:
+        found[step, pipelines.step_state(status, result, reason)] += n
+    return found
 
 
 @route(
     "GET",
     _PIPELINE,
     "Get a pipeline with the state of each step",
+    query=PipelineDetail,
     returns=PipelineView,
     access="viewer",
 )
-async def get_pipeline(call: Call[None, NoQuery]) -> PipelineView:
-    return await _view(call, await call.deps.store.pipelines.get(call.scope, call.path("ref")))
+async def get_pipeline(call: Call[None, PipelineDetail]) -> PipelineView:
+    found = await call.deps.store.pipelines.get(call.scope, call.path("ref"))
+    if call.query.steps:
+        return await _view(call, found)
+    counts = await call.deps.store.pipelines.counts([found.id])
+    return _summary(found, _counted(counts[found.id]))
 
 
 @route(
@@ -285,16 +312,24 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     scope = scope.isolating(owner.user != found.owner)
     specs = await _resolved(replace(call, scope=scope), steps, again=True)
     pending = {item for item, state in states.items() if state is StepState.PENDING}
-    nodes = pipelines.graph(steps, again | pending)
+    nodes = pipelines.graph(steps)
+    by_name = {step.name: step for step in steps}
     files = _files(steps, nodes)
     every = [
-        _new(node, position, rows[node.item].run + 1, specs, files=files)
+        _new(
+            node,
+            position,
+            rows[node.item].run + 1,
+            specs,
+            step=by_name[node.item[0]],
+            files=files,
+        )
         for position, node in enumerate(nodes)
     ]
     every = step_reuse.with_meanings(every, scope.owner.project, forced=True)
     new = [step for step in every if (step.step, step.index) in again]
     known = {row.position: str(row.session_id) for row in rows.values()}
-    kept = {str(rows[node.item].session_id): node.follows for node in nodes if node.item in pending}
+    kept = [str(rows[item].session_id) for item in pending]
 
     return await call.deps.store.pipelines.add_runs(scope, found, new, known, pending=kept)
 
@@ -435,21 +470,23 @@ def _new(
     run: int,
     specs: Mapping[str, Resolved],
     *,
+    step: Step,
     files: Mapping[str, StepFiles | None],
 ) -> NewStep:
-    step, index = node.item
-    found = specs[step]
-    spec = pipelines.with_index(found.spec, index)
+    name, index = node.item
+    found = specs[name]
+    spec = pipelines.with_index(found.spec, step, index)
 
     return NewStep(
-        step,
+        name,
         index,
         run=run,
         position=position,
         spec=spec,
         template=found.template,
         waits=node.waits,
-        files=files[step],
+        at_once=node.at_once,
+        files=files[name],
         isolated=found.isolated,
     )
 
@@ -493,12 +530,23 @@ async def _shown(
         for row in rows
     ]
 
-    return _summary(found, Counter(step.state for step in steps)).model_copy(
+    counts = Counter((None if s.index is None else s.name, s.state) for s in steps)
+    return _summary(found, counts).model_copy(
         update={"steps": steps, "first_failure": pipeline_failure.first_failure(steps)}
     )
 
 
-def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> PipelineView:
+def _summary(
+    found: StoredPipeline, counted: Mapping[tuple[str | None, StepState], int]
+) -> PipelineView:
+    """``counted``: how many steps are in each state, by their array."""
+    counts: Counter[StepState] = Counter()
+    arrays: dict[str, Counter[StepState]] = {}
+    for (step, state), n in counted.items():
+        counts[state] += n
+        if step is not None:
+            arrays.setdefault(step, Counter())[state] += n
+
     return PipelineView(
         id=found.id,
         name=found.name,
@@ -508,6 +556,11 @@ def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> Pipeline
         created_by=found.created_by,
         state=pipelines.pipeline_state(counts),
         counts=dict(counts),
+        arrays=[
+            ArrayView(step=step, array=array, counts=dict(arrays[step]))
+            for step, array in (found.arrays.items() if arrays else ())
+            if step in arrays
+        ],
     )
 
 
@@ -533,7 +586,7 @@ def _planned(
         owner=owner.user,
         created_at=now,
         created_by=call.scope.actor,
-        text="",
+        text=pipeline.model_dump_json(exclude_unset=True),
     )
     steps = [
         StepView(
@@ -547,6 +600,8 @@ def _planned(
         )
         for step in new
     ]
-    counted = _summary(found, {StepState.PENDING: len(steps)})
+    counted = _summary(
+        found, Counter((None if s.index is None else s.name, s.state) for s in steps)
+    )
 
     return PlannedPipeline(**dict(counted) | {"steps": steps})

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from moorage.common.model import features
 from moorage.common.model.errors import Conflict, Infeasible, InvalidInput
 from moorage.common.model.labels import parse_selector
+from moorage.common.model.pipelines import Array, check_array
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.session_access import Action
 from moorage.common.model.spec import Model, NoNul, SessionSpec
@@ -92,8 +93,12 @@ class SessionQuery(PageQuery):
     endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
     pipeline: NoNul | None = Field(
         None,
-        description="Only sessions of this pipeline, by id, or by name (the newest so named).",
+        description="Only sessions of this pipeline: its id, or its name (the newest).",
     )
+    index: Annotated[str, AfterValidator(check_array)] | None = Field(
+        None, description="Only array elements with these indexes, such as 3 or 0-9:3,20."
+    )
+    elements: bool = Field(True, description="false: without the elements of arrays.")
     user: NoNul | None = Field(None, description="Only sessions of this owner.")
     project: NoNul | None = None
     selector: SelectorText | None = None
@@ -293,6 +298,8 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
         ),
         endpoint=query.endpoint,
         pipeline=pipeline,
+        indexes=() if query.index is None else Array.parse(query.index).indexes,
+        elements=query.elements,
         search=query.search,
         selector=parse_selector(query.selector) if query.selector is not None else (),
         **equal,

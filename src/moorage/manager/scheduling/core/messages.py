@@ -134,7 +134,7 @@ def unmet_message(unmet: UnmetCondition) -> str:
         )
 
     texts = {
-        UnmetKind.DEPENDENCY: f"waits for {names or 'other sessions'}",
+        UnmetKind.DEPENDENCY: f"waits for {names or 'its turn in its array'}",
         UnmetKind.DEPENDENCY_FAILED: f"a dependency has the wrong outcome: {names or 'unknown'}",
         UnmetKind.NOT_BEFORE: "its retry backoff has not ended",
         UnmetKind.STARTS_AT: "its start time is in the future",

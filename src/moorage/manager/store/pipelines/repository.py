@@ -4,7 +4,7 @@ each step."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +29,7 @@ from moorage.manager.store.database.unreadable import UnreadableRows, read_one
 from moorage.manager.store.schema.base import ID, TIME
 from moorage.manager.store.sessions import creation as new_sessions
 from moorage.manager.store.sessions import errors as session_errors
+from moorage.manager.store.sessions.array_turns import ArrayTurns
 from moorage.manager.store.sessions.creation import NewSession
 from moorage.manager.store.sessions.repository import SessionStore
 from moorage.manager.workloads import step_reuse
@@ -67,6 +68,7 @@ class PipelineStore:
         sessions: SessionStore,
         clock: Clock,
         *,
+        turns: ArrayTurns,
         lost_grace_s: float,
         outputs_kept_s: float,
         unreadable: UnreadableRows,
@@ -74,6 +76,7 @@ class PipelineStore:
         self._outputs_kept_s = outputs_kept_s
         self._unreadable = unreadable
         self._db = db
+        self._turns = turns
         self._notifier = notifier
         self._sessions = sessions
         self._clock = clock
@@ -184,13 +187,12 @@ class PipelineStore:
         steps: Sequence[NewStep],
         known: Mapping[int, str],
         *,
-        pending: Mapping[str, int | None],
+        pending: Collection[str],
     ) -> bool:
         """Run steps again. ``known``: existing sessions by position; pending sessions that depend
-        on one that runs again then depend on its new run. ``pending``: for each such session, the
-        position of the element of the same array for which it waits from now on. Returns False
-        without creating anything if one of them is no longer pending, because the decision was
-        based on that.
+        on one that runs again then depend on its new run. ``pending``: the sessions that stay
+        pending. Returns False without creating anything if one of them is no longer pending,
+        because the decision was based on that.
 
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not
         allow or for a concurrent retry, and ``QuotaExceeded``."""
@@ -216,7 +218,7 @@ class PipelineStore:
         steps: Sequence[NewStep],
         known: Mapping[int, str],
         once: OnceOnly | None = None,
-        pending: Mapping[str, int | None] | None = None,
+        pending: Collection[str] = (),
         forced: bool = False,
     ) -> _Written | None:
         new = [self._new(scope, step) for step in steps]
@@ -235,14 +237,15 @@ class PipelineStore:
         replaced = [
             (known[step.position], ids[step.position]) for step in steps if step.position in known
         ]
-        kept = pending or {}
-        following = {session: at for session, at in kept.items() if at is not None}
         try:
             (row,) = await self._db.fetch(
                 SQL["pipeline_create"],
                 *new_sessions.columns(new, self._lost_grace_s),
                 *([edge[n] for edge in edges] for n in range(3)),
-                [len(step.waits) + (step.adopted_from is not None) for step in steps],
+                [
+                    len(step.waits) + (step.adopted_from is not None) + (step.at_once is not None)
+                    for step in steps
+                ],
                 [made.owner.isolated for made in new],
                 [made.template for made in new],
                 [json.dumps(dict(made.user_labels)) for made in new],
@@ -252,11 +255,10 @@ class PipelineStore:
                 text,
                 *([pair[n] for pair in replaced] for n in range(2)),
                 *_cluster_columns(new),
-                list(kept),
+                list(pending),
                 *_reuse_columns(steps),
                 [made.traceparent for made in new],
-                list(following),
-                [ids[at] for at in following.values()],
+                [step.at_once for step in steps],
             )
         except asyncpg.UniqueViolationError:
             raise Conflict(
@@ -269,6 +271,9 @@ class PipelineStore:
         if row["problem"] is not None:
             raise _refused(steps, row)
 
+        await self._turns.admit(
+            {(pipeline_id, step.step, step.at_once) for step in steps if step.at_once is not None}
+        )
         changed = [SessionId(session_id) for session_id in row["changed"]]
         self._notifier.notify_sessions(changed)
         self._notifier.notify_pending([*changed, *(SessionId(made.id) for made in new)])
@@ -319,13 +324,20 @@ class PipelineStore:
         paging: Paging = FIRST,
         *,
         project: str | None = None,
+        user: str | None = None,
         search: str | None = None,
+        live: bool = False,
     ) -> tuple[list[StoredPipeline], str | None]:
         """Page of pipelines, newest first by default, and the cursor of the next page. ``search``:
-        a part of the name."""
+        a part of the name. ``live``: only those that have not ended."""
         projects = None if scope.projects is None else list(scope.projects)
         found, following = await _LISTING.page(
-            self._db, paging, projects, only={"project": project}, containing={"name": search}
+            self._db,
+            paging,
+            projects,
+            live,
+            only={"project": project, "owner": user},
+            containing={"name": search},
         )
         return [_stored(row) for row in found], following
 
@@ -399,6 +411,7 @@ def _count(row: Any) -> tuple[str, Count]:
         Result(row["result"]),
         row["reason"],
         row["n"],
+        row["step"],
     )
 
 

@@ -82,7 +82,9 @@ def unmet(row: Row) -> tuple[Literal["met", "unmet", "failed"], tuple[SessionId,
         return "met", ()
     if failed := tuple(SessionId(other) for other, state in dependencies if state == "failed"):
         return "failed", failed
-    return "unmet", tuple(SessionId(other) for other, _ in dependencies)
+    # An array element that waits for its turn depends on itself: it names no other session.
+    others = (SessionId(other) for other, _ in dependencies)
+    return "unmet", tuple(other for other in others if other != row["id"])
 
 
 @lru_cache(maxsize=65_536)

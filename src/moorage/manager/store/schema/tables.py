@@ -116,6 +116,8 @@ pipeline_steps = table(
         "run": Integer(),
         "position": Integer(),
         "session_id": ID,
+        "at_once": [Integer()],
+        "turn": [Text()],
     },
 )
 

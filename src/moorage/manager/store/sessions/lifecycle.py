@@ -8,6 +8,7 @@ nothing, which is a normal result.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -16,6 +17,7 @@ from typing import Any
 import asyncpg
 
 from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
@@ -30,6 +32,7 @@ from moorage.manager.store.database.notifier import Notifier
 from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UnreadableRows, read_one
+from moorage.manager.store.sessions.array_turns import ArrayTurns
 from moorage.manager.store.sessions.rows import parse_spec, shown_spec
 
 # Creation time and id of a session; a sweep runs from the newest session to the oldest.
@@ -52,9 +55,16 @@ class LifecycleStore:
     """Transitions that are submitted at the same time share one statement."""
 
     def __init__(
-        self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows
+        self,
+        db: Database,
+        notifier: Notifier,
+        clock: Clock,
+        unreadable: UnreadableRows,
+        *,
+        turns: ArrayTurns,
     ) -> None:
         self._db = db
+        self._turns = turns
         self._notifier = notifier
         self._clock = clock
         self._unreadable = unreadable
@@ -204,6 +214,11 @@ class LifecycleStore:
         )
         applied = {row["id"] for row in rows}
         self._notify({item.session_id: item for item in items}, rows)
+        arrays = {
+            (row["pipeline_id"], row["step"], row["at_once"]) for row in rows if row["pipeline_id"]
+        }
+        with suppress(StoreUnavailable):  # the transitions are written; `recover` admits elements
+            await self._turns.admit(arrays)
 
         return [
             (session_id := submission.transition.session_id) in applied

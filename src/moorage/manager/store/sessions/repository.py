@@ -374,11 +374,14 @@ class SessionStore:
         selector: Selector = (),
         endpoint: str | None = None,
         pipeline: str | None = None,
+        indexes: Sequence[int] = (),
+        elements: bool = True,
         search: str | None = None,
         **equal: Unpack[SessionMatch],
     ) -> resources.Page[resources.SessionView]:
         """Page of sessions, newest first by default, with one of ``statuses``, or ended with one of
-        ``results``; all if both are empty. ``pipeline``: its id. ``search``: a part of the name.
+        ``results``; all if both are empty. ``pipeline``: its id. ``indexes``: only array elements
+        with these. ``elements``: whether array elements are listed. ``search``: a part of the name.
 
         Raises ``InvalidInput`` unless the cursor is a page's ``next``."""
         s = tables.sessions.c
@@ -402,9 +405,13 @@ class SessionStore:
         if endpoint is not None:
             e = tables.endpoints.c
             conditions.append(s.endpoint_id.in_(select(e.id).where(e.name == endpoint)))
+        t = tables.pipeline_steps.c
         if pipeline is not None:
-            t = tables.pipeline_steps.c
             conditions.append(s.id.in_(select(t.session_id).where(t.pipeline_id == pipeline)))
+        if indexes:
+            conditions.append(t.index.in_(indexes))
+        if not elements:
+            conditions.append(or_(t.index.is_(None), t.index < 0))
 
         return await self._select(scope, paging, *conditions)
 

@@ -10,20 +10,20 @@
 -- `problem`: why nothing was created: `group` or `type` of input `n`, a quota, a limit of a
 -- resource group (on user `scope`), or `stale`: a session that a retry keeps ($42) is no longer
 -- pending. Pending dependents of sessions that run again ($33 earlier session, $34 its new run)
--- wait for the new run, and pending array elements wait for the element that now precedes them ($47
--- session, $48 the preceding one), or for none.
+-- wait for the new run. All elements of an array with a limit ($47) wait for their turns, which
+-- admit_elements then gives; so do the pending elements that a retry of others keeps.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[],
         $8::uuid[], $9::text[], $10::float8[], $11::uuid[], $12::text[], $13::text[], $14::text[],
         $15::text[], $16::text[], $17::text[], $18::timestamptz[], $22::int[], $23::boolean[],
         $24::text[], $25::text[], $26::text[], $27::int[], $28::int[], $29::int[], $43::text[],
-        $44::text[], $45::uuid[], $46::text[])
+        $44::text[], $45::uuid[], $46::text[], $47::int[])
     WITH ORDINALITY AS i(id, name, type, resource_group, priority, spec, slots, endpoint_id,
                          created_by, pending_s, kernel_id, secret, scope, key, request_digest,
                          owner, project, starts_at, dependencies, isolated, template, user_labels,
                          step, index, run, position, files, request_hash, adopted_from, traceparent,
-                         n)
+                         at_once, n)
 ), groups AS (
     SELECT i.resource_group, i.type, i.owner, i.project, min(i.n) AS n
     FROM input i GROUP BY 1, 2, 3, 4
@@ -107,32 +107,30 @@ WITH input AS (
     SELECT d.session_id, d.depends_on, d.condition
     FROM unnest($19::uuid[], $20::uuid[], $21::text[]) AS d(session_id, depends_on, condition)
     WHERE NOT EXISTS (SELECT FROM refused)
-), turns AS MATERIALIZED ( -- which element of its array each pending one waited for
-    SELECT d.session_id, d.depends_on FROM kept k
-    JOIN session_dependencies d ON d.session_id = k.id AND d.condition = 'any'
-    WHERE NOT EXISTS (SELECT FROM refused)
-      AND (SELECT ROW(p.pipeline_id, p.step)
+), limits AS (
+    SELECT DISTINCT i.step, i.at_once
+    FROM input i WHERE i.at_once IS NOT NULL AND NOT EXISTS (SELECT FROM refused)
+), kept_elements AS MATERIALIZED (
+    SELECT p.session_id, p.at_once AS before, l.at_once
+    FROM kept k JOIN pipeline_steps p ON p.session_id = k.id JOIN limits l ON l.step = p.step
+), turns AS MATERIALIZED ( -- an earlier release let elements wait for earlier ones of their array
+    SELECT d.session_id, d.depends_on FROM kept_elements k
+    JOIN session_dependencies d ON d.session_id = k.session_id AND d.condition = 'any'
+    WHERE (SELECT ROW(p.pipeline_id, p.step)
            FROM pipeline_steps p WHERE p.session_id = d.session_id)
         = (SELECT ROW(p.pipeline_id, p.step)
            FROM pipeline_steps p WHERE p.session_id = d.depends_on)
-), new_turns AS MATERIALIZED (
-    SELECT session_id, depends_on FROM unnest($47::uuid[], $48::uuid[]) AS n(session_id, depends_on)
-    WHERE NOT EXISTS (SELECT FROM refused)
-), turns_ended AS MATERIALIZED (
-    SELECT * FROM turns EXCEPT SELECT * FROM new_turns
-), turns_begun AS MATERIALIZED (
-    SELECT * FROM new_turns EXCEPT SELECT * FROM turns
 ), turns_removed AS (
-    DELETE FROM session_dependencies d USING turns_ended t
+    DELETE FROM session_dependencies d USING turns t
     WHERE d.session_id = t.session_id AND d.depends_on = t.depends_on AND d.condition = 'any'
-), turns_added AS (
-    INSERT INTO session_dependencies (session_id, depends_on, condition)
-    SELECT t.session_id, t.depends_on, 'any' FROM turns_begun t
+), elements_wait AS (
+    UPDATE pipeline_steps p SET turn = 'waiting', at_once = k.at_once FROM kept_elements k
+    WHERE p.session_id = k.session_id
 ), turned AS (
-    SELECT t.session_id, sum(t.more) AS more
-    FROM (SELECT session_id, -1 AS more
-          FROM turns_ended UNION ALL SELECT session_id, 1 FROM turns_begun) t
-    GROUP BY 1
+    SELECT k.session_id,
+           (k.before IS NULL)::int - (SELECT count(*) FROM turns t
+                                      WHERE t.session_id = k.session_id) AS more
+    FROM kept_elements k
 ), waiting AS MATERIALIZED (
     SELECT s.id FROM sessions s
     WHERE s.status = 'PENDING' AND NOT EXISTS (SELECT FROM refused) AND s.id IN (
@@ -158,7 +156,7 @@ WITH input AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
     SELECT c.id, c.revision, 'redirected', 'PENDING', 'PENDING', 'manager',
            CASE WHEN c.id IN (SELECT id FROM waiting) THEN 'waits for the new run of a step'
-                ELSE 'waits for another element of its array, or for none' END
+                ELSE 'waits for its turn in its array' END
     FROM changed c
 ), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor)
@@ -171,8 +169,9 @@ WITH input AS (
     FROM input i
     WHERE i.key IS NOT NULL AND NOT EXISTS (SELECT FROM refused)
 ), steps_added AS (
-    INSERT INTO pipeline_steps (pipeline_id, step, index, run, position, session_id)
-    SELECT $30::uuid, i.step, i.index, i.run, i.position, i.id
+    INSERT INTO pipeline_steps (pipeline_id, step, index, run, position, session_id, at_once, turn)
+    SELECT $30::uuid, i.step, i.index, i.run, i.position, i.id, i.at_once,
+           CASE WHEN i.at_once IS NOT NULL THEN 'waiting' END
     FROM input i
     WHERE NOT EXISTS (SELECT FROM refused)
 )

@@ -1,8 +1,9 @@
 -- The only statement that changes a session's status after its placement (session_place.sql does
 -- that). Compare-and-swap on status and revision: `locked` compares them and locks the rows in the
 -- order of their ids, so that they cannot change before the update. Writes the history, and the
--- consequences for the kernels. Returns ended kernels with their agents, and the sessions that
--- depend on one that has ended. A stale transition changes nothing and returns no row.
+-- consequences for the kernels. Returns ended kernels with their agents, the sessions that
+-- depend on one that has ended, and the arrays in which an element has ended and leaves its turn to
+-- others. A stale transition changes nothing and returns no row.
 -- `next_kernel` is set for a retry, a requeue (by a person as well) and a preemption: a new kernel
 -- with a new id, and new sub kernels for a cluster. `term` is set for decisions that only the
 -- leader may make: the lease is locked FOR SHARE, so that no other manager becomes leader until
@@ -69,9 +70,15 @@ WITH input AS (
     FROM unnest($15::uuid[], $16::int[], $17::uuid[], $18::text[])
         AS u(session_id, index, id, secret)
     JOIN moved m ON m.id = u.session_id
+), turns_left AS (
+    UPDATE pipeline_steps p SET turn = NULL FROM moved e
+    WHERE p.session_id = e.id AND p.turn IS NOT NULL AND e.new IN (:TERMINAL)
+    RETURNING p.session_id, p.pipeline_id, p.step, p.at_once
 )
 SELECT m.id, m.type, m.endpoint_id, e.agent_id, e.id AS kernel_id, m.offers,
        CASE WHEN m.new IN (:TERMINAL)
             THEN ARRAY(SELECT d.session_id
-                       FROM session_dependencies d WHERE d.depends_on = m.id) END AS dependents
+                       FROM session_dependencies d WHERE d.depends_on = m.id) END AS dependents,
+       t.pipeline_id, t.step, t.at_once
 FROM moved m LEFT JOIN ended e ON e.session_id = m.id
+LEFT JOIN turns_left t ON t.session_id = m.id
