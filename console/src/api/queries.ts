@@ -141,6 +141,7 @@ export interface SessionFilter {
   search?: string;
   sort?: SessionSort;
   endpoint?: string;
+  elements?: boolean;
   limit?: number;
 }
 

@@ -14,6 +14,7 @@ import { StatusText } from "@/parts/Status";
 import { Age, Lasted } from "@/parts/Time";
 import { t } from "@/texts";
 import { Counts, STATES, type StepState, total } from "./Counts";
+import { Arrays } from "./Elements";
 
 // With more boxes than this, a picture is no longer an overview.
 const DRAWN = 300;
@@ -58,6 +59,7 @@ export function PipelinePage() {
           <Section title={t("pipeline.graph")}>
             <Picture pipeline={found} />
           </Section>
+          <Arrays pipeline={found} />
           <Section title={t("pipeline.steps")}>
             <Steps pipeline={found} />
           </Section>
@@ -245,10 +247,18 @@ const COLUMNS: Column<PipelineStep>[] = [
   },
 ];
 
-export function conditionOf({ step, on }: NonNullable<PipelineStep["after"]>[number]): string {
-  return on === undefined || on === "success"
+export function conditionOf({
+  step,
+  on = "success",
+  of,
+}: NonNullable<PipelineStep["after"]>[number]): string {
+  const conditions = [
+    ...(on === "success" ? [] : [t(`pipeline.on_${on}`)]),
+    ...(of ? [t(`pipeline.of_${of}`)] : []),
+  ];
+  return conditions.length === 0
     ? visible(step)
-    : t("pipeline.on", { step: visible(step), condition: t(`pipeline.on_${on}`) });
+    : t("pipeline.on", { step: visible(step), condition: conditions.join(", ") });
 }
 
 function Steps({ pipeline }: { pipeline: Pipeline }) {

@@ -15,6 +15,10 @@ import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 import { Counts } from "./Counts";
 
+/** The indexes of a pipeline that is one array, such as [0-99%10], so that it is one row like any other. */
+const arraysOf = ({ arrays = [] }: Pipeline) =>
+  arrays.length === 1 && arrays[0] ? ` [${visible(arrays[0].array)}]` : "";
+
 const COLUMNS: Column<Pipeline>[] = [
   {
     key: "name",
@@ -23,6 +27,7 @@ const COLUMNS: Column<Pipeline>[] = [
     cell: (pipeline) => (
       <Link to="/pipelines/$ref" params={{ ref: pipeline.id }} className="link">
         {visible(pipeline.name)}
+        {arraysOf(pipeline)}
       </Link>
     ),
   },

@@ -124,6 +124,11 @@ export function Sessions() {
     name: search.name,
     endpoint: search.endpoint,
   };
+  // An array is one row of the pipelines, unless something is looked for.
+  const folded = !isFiltered(search) && !filter.search;
+  if (folded) {
+    filter.elements = false;
+  }
   const sessions = useInfiniteQuery({
     queryKey: ["sessions", "pages", filter],
     queryFn: ({ pageParam }) => sessionPage(filter, pageParam),
@@ -146,6 +151,14 @@ export function Sessions() {
       }
     >
       <Section title={t("sessions.all")}>
+        {folded ? (
+          <p className="dim">
+            {t("sessions.folded")}{" "}
+            <Link to="/pipelines" className="link">
+              {t("nav.pipelines")}
+            </Link>
+          </p>
+        ) : null}
         <Loaded query={sessions as never} height={300}>
           {() => (
             <DataTable

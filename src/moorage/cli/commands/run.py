@@ -231,7 +231,7 @@ def run(
       moorage run --name eval --after train --no-wait -- python eval.py
       moorage run --tasks list.txt --cpus 8 -- ./convert.sh {}
       moorage run -i --rm -- python -m json.tool <data.json
-      moorage run --array 0-99%10 --name sweep -- sh -c 'python part.py $JOB_COMPLETION_INDEX'
+      moorage run --array 0-9:3%2 -- sh -c 'echo part $JOB_COMPLETION_INDEX'
     """
     given = {name: value for name, value in locals().items() if name not in _NOT_OF_THE_SPEC}
     if not command and template is None and file is None and tasks is None:
