@@ -269,6 +269,7 @@ def _checked(given: dict[str, Any], how: _Following) -> dict[str, Any]:
             "combined with --detach",
             next_step="drop one of them",
         )
+
     others = {"--stdin": how.stdin, "--rm": how.remove, "--tasks": given.get("tasks") is not None}
     for option, is_given in others.items() if how.array is not None else ():
         if is_given:
@@ -276,6 +277,7 @@ def _checked(given: dict[str, Any], how: _Following) -> dict[str, Any]:
                 f"{option} is for one session, so it cannot be combined with --array",
                 next_step="drop one of them",
             )
+
     return given | _with_input(given) if how.stdin else given
 
 
