@@ -21,6 +21,8 @@ CANARY = "quokka"
 
 BODIES: dict[str, Any] = {
     "Extension": {},
+    "SubscriptionSpec": {"name": "new", "channel": "webhook", "target": "https://example.com/"},
+    "SubscriptionPatch": {"enabled": True},
     "ExecutionSpec": {"code": CANARY},
     "ExecutionInput": {"text": CANARY},
     "CompletionSpec": {"code": CANARY},

@@ -30,6 +30,7 @@ from moorage.manager.identity import csrf
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.passwords import Passwords
 from moorage.manager.identity.scope import Scope
+from moorage.manager.notifications.services import NotificationServices
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.pipeline_steps import NewStep
@@ -149,7 +150,10 @@ def cheap_passwords() -> Passwords:
 
 @asynccontextmanager
 async def serve(
-    store: Store, console: ConsoleServices | None = None, clock: StoreClock | None = None
+    store: Store,
+    console: ConsoleServices | None = None,
+    clock: StoreClock | None = None,
+    notifications: NotificationServices = NotificationServices(),  # noqa: B008 - it never changes
 ) -> AsyncIterator[Api]:
     clock = clock or StoreClock()
     workspaces = Workspaces()
@@ -174,6 +178,7 @@ async def serve(
         version="1.2.3",
         clock=clock,
         console=console or ConsoleServices(passwords=cheap_passwords()),
+        notifications=notifications,
     )
     runner = await serve_api(services, "127.0.0.1", 0)
     try:

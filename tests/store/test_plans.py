@@ -22,8 +22,8 @@ SETTINGS = (
 )
 # Tables that grow as long as an installation runs, or with its load.
 GROWING = {
-    "agent_history", "agent_load_spans", "allocations", "audit_log", "decisions",
-    "endpoint_load_spans", "endpoint_revisions", "executions", "expected_starts",
+    "agent_history", "agent_load_spans", "allocations", "audit_log", "decisions", "deliveries",
+    "endpoint_load_spans", "endpoint_revisions", "event_outbox", "executions", "expected_starts",
     "idempotency_keys", "kernel_usage_spans", "kernels", "ledger", "lineage", "occupancy_spans",
     "pipeline_steps", "pipelines", "queue_spans", "scaling_decisions", "session_dependencies",
     "session_history", "session_traffic", "sessions", "usage_hours", "usage_records",
@@ -42,6 +42,7 @@ REVIEWED = {
     "lineage_identity": "for an administrator",
     "pipeline_list": "its conditions are composed at run time",
     "restored": "once, after a restore",
+    "subscription_list": "a listing of subscriptions, each with its newest delivery by index",
     "upgrade_facts": "for `moorage upgrade plan`",
     "usage_records_page": "a report: the keys are joined to its sums",
 }

@@ -23,6 +23,7 @@ from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
+from moorage.common.views.subscriptions import SubscriptionSpec
 from moorage.manager.api.http.authorization import MAY
 from moorage.manager.api.http.route import Route
 from moorage.manager.api.routes import ROUTES
@@ -30,6 +31,7 @@ from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
+from moorage.manager.store.notifications.subscriptions import SealedTarget
 from tests.api_calls import called_by_the_api, class_of
 from tests.clocks import StoreClock
 
@@ -46,7 +48,7 @@ TENANT_PARTS = {
     "sessions": {"sessions"},
     "serving": {"endpoints", "workspaces", "templates", "events"},
     "batch": {"pipelines", "secrets", "limits", "metrics", "overview", "stats"},
-    "identity": {"keys", "ssh-keys", "projects"},
+    "identity": {"keys", "ssh-keys", "projects", "subscriptions"},
     "usage": {"qos", "quotas", "budgets", "usage", "occupancy"},
 }
 # All other routes are about the platform.
@@ -106,6 +108,7 @@ class World:
         self.made = 0
         self.params: dict[str, str] = {}
         self.ssh_key = ""
+        self.subscription = ""
 
     async def make(self) -> None:
         self.made += 1
@@ -132,6 +135,7 @@ class World:
         await self.store.keys.create(ROOT, key)
         await self._make_ssh_key(key.name)
         await self._use(endpoint)
+        await self._make_subscription()
         await self.store.projects.set_member(ROOT, "vision", "ann", "member")
         kept = await self.store.sessions.create(ANN, session_spec(f"{CANARY}-kept-{self.made}"))
         await self.store.database.fetch(
@@ -147,6 +151,7 @@ class World:
         self.params = {
             "sessions/{ref}": session.id,
             "{app}": "web",
+            "subscriptions/{id}": self.subscription,
             "{id}": "01900000-0000-7000-8000-000000000000",
             "endpoints/{name}": endpoint,
             "workspaces/{ref}": kept.id,
@@ -188,6 +193,18 @@ class World:
         public = parse_public_key(f"ssh-ed25519 {ed25519_blob(self.made)}")
         name = f"{CANARY}-ssh-{self.made}"
         self.ssh_key = (await self.store.ssh_keys.create(Scope.of(key), public, name)).fingerprint
+
+    async def _make_subscription(self) -> None:
+        """Ann's own, in project vision."""
+        await self.store.database.fetch("DELETE FROM subscriptions")
+        spec = SubscriptionSpec(
+            name=f"{CANARY}-hook-{self.made}",
+            channel="webhook",
+            target=f"https://example.com/{CANARY}",
+        )
+        sealed = SealedTarget(url=spec.target, secret="whsec_" + "QUJD" * 8)
+        made = await self.store.subscriptions.create(ANN, spec, sealed, shown=spec.target)
+        self.subscription = made.id
 
     async def _use(self, model: str) -> None:
         """Ann has sent it a request a moment ago."""
@@ -245,7 +262,12 @@ def expected(route: Route, caller: Caller) -> set[int]:
     if route.access == "owner" and caller.name == "mate":
         # A key is visible only to its user and to project admins.
         return {404} if route.tag in ("keys", "ssh-keys") else {403}
-    if route.tag in ("keys", "ssh-keys") and names_one and caller.name in ("mate", "viewer"):
+    # So is a subscription that is not shared.
+    if (
+        route.tag in ("keys", "ssh-keys", "subscriptions")
+        and names_one
+        and caller.name in ("mate", "viewer")
+    ):
         return {404}
 
     return set()
@@ -458,6 +480,7 @@ UNSCOPED = {
     "EventFeed.close": "reads nothing",
     "TaskStore.put": "stores lines that the caller has sent",
     "TaskStore.page": "of a session that was found",
+    "NotificationServices.check": "reads nothing",
     "WorkspaceSource.ask": "of nodes; its answers are filtered by session",
 }
 

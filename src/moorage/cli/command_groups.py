@@ -12,7 +12,10 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
         *("serve", "scale", "rollout", "endpoints", "models"),
         *("chat", "claude", "codex", "bench"),
     ),
-    "Inspect": ("ps", "describe", "logs", "why", "top", "load", "events", "usage", "sessions"),
+    "Inspect": (
+        *("ps", "describe", "logs", "why", "top", "load"),
+        *("events", "notifications", "usage", "sessions"),
+    ),
     "Use sessions and files": (
         *("exec", "ssh", "cp", "open", "port-forward"),
         *("rename", "label", "secrets", "workspaces"),

@@ -406,3 +406,23 @@ def reload(text: str | None) -> dict[str, str] | None:
 
     how = {"http": f"/{path}"} | ({"port": port[:-1]} if port else {}) if slash else {"signal": way}
     return how | ({"acknowledge": "progress"} if plus else {})
+
+
+def notify(texts: Sequence[str] | None) -> dict[str, list[str]] | None:
+    """``EVENT,...[=TARGET]`` options as events by target. Raises ``InvalidInput``."""
+    if texts is None:
+        return None
+
+    from moorage.common.model.subscriptions import DEFAULT_TARGET, parse_events
+
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        events, equals, target = text.partition("=")
+        if equals and not target:
+            raise InvalidInput(
+                f"--notify {text!r} has no target", next_step="write it like --notify end,fail=NAME"
+            )
+        names = [str(event) for event in parse_events(events.split(","), "--notify")]
+        found.setdefault(target or DEFAULT_TARGET, []).extend(names)
+
+    return found

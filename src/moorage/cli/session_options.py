@@ -108,6 +108,16 @@ Reuse = Annotated[
     str | None,
     typer.Option(help="Reuse an equal session instead: success, live, both or never."),
 ]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="EVENT,...[=TARGET]",
+        help=(
+            "Report begin, end, fail, time-limit or all to you by mail, or to TARGET: a "
+            "subscription, an address or a URL."
+        ),
+    ),
+]
 Template = Annotated[
     str | None,
     typer.Option(
@@ -254,6 +264,7 @@ def session_fields(
         "ports": [_port(text) for text in given["port"]] if given["port"] else None,
         "reload": parse.reload(given.get("reload")),
         "checkpoint": parse.checkpoint(given.get("checkpoint")),
+        "notify": parse.notify(given.get("notify")),
         "user_labels": user_labels(given["label"]),
         "qos": given["qos"],
         **placement_fields(

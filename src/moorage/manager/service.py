@@ -56,12 +56,17 @@ from moorage.manager.loops.garbage_collector import DAY_S, Retention
 from moorage.manager.loops.idle_controller import IdleController
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.load_writer import LoadWriter
+from moorage.manager.loops.notification_controller import NotificationController
+from moorage.manager.loops.notification_sender import NotificationSender
 from moorage.manager.loops.presence import OwnFacts, Presence
 from moorage.manager.loops.routine_runner import RoutineRunner
 from moorage.manager.loops.start_tracer import StartTracer
 from moorage.manager.loops.stop_controller import StopController
 from moorage.manager.loops.traffic_writer import TrafficWriter
 from moorage.manager.metrics import ManagerMetrics
+from moorage.manager.notifications.mail import Mailer
+from moorage.manager.notifications.services import NotificationServices
+from moorage.manager.notifications.webhook import Webhooks
 from moorage.manager.opening import open_store
 from moorage.manager.pki.authorities import Authorities
 from moorage.manager.pki.registration import ManagerCertificate, Registration
@@ -160,6 +165,10 @@ class Manager:
         self.api_scheme = "http"
         self.first_key: str | None = None
         self._plain_senders = PlainSenders()
+        self._webhooks = Webhooks(
+            settings.webhook_hosts, settings.webhook_ca, clock, version=moorage.__version__
+        )
+        self._mailer = Mailer(settings, clock)
 
     async def __aenter__(self) -> Manager:
         try:
@@ -269,6 +278,7 @@ class Manager:
         ):
             await enter(loop)
 
+        await enter(NotificationSender(store, clock, self._webhooks, self._mailer))
         presence = self._presence(store, parts, metrics)
         self._registration = self._make_registration(store, authorities, presence)
         authenticator = LinkAuthenticator(store, authorities or self._link_token, clock)
@@ -347,6 +357,7 @@ class Manager:
             Autoscaler(store, leader, metrics, clock).loop,
             BudgetController(store, leader, terminator, clock).loop,
             StopController(store, leader, terminator, clock).loop,
+            NotificationController(store, leader, clock).loop,
             *RoutineRunner(store, leader, clock).loops,
         )
 
@@ -472,6 +483,7 @@ class Manager:
             cors=Cors(self._settings.cors_origins),
             models=self.models,
             currency=self._settings.currency,
+            notifications=NotificationServices(self._webhooks, self._mailer),
             tracer=self._tracer,
             degraded=store.unreadable.problems,
             on_plain_key=partial(self._plain_senders.note, "keys"),

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from moorage.sdk.resources.sessions import Sessions, SyncSessions
     from moorage.sdk.resources.ssh_keys import SshKeys, SyncSshKeys
     from moorage.sdk.resources.tasks import SyncTasks, Tasks
+    from moorage.sdk.resources.subscriptions import Subscriptions, SyncSubscriptions
     from moorage.sdk.resources.templates import SyncTemplates, Templates
     from moorage.sdk.resources.usage import SyncUsage, Usage
     from moorage.sdk.resources.users import SyncUsers, Users
@@ -105,6 +106,7 @@ class Client(Transport):
     secrets: Secrets
     sessions: Sessions
     ssh_keys: SshKeys
+    subscriptions: Subscriptions
     tasks: Tasks
     templates: Templates
     usage: Usage
@@ -182,6 +184,7 @@ class SyncClient:
     secrets: SyncSecrets
     sessions: SyncSessions
     ssh_keys: SyncSshKeys
+    subscriptions: SyncSubscriptions
     tasks: SyncTasks
     templates: SyncTemplates
     usage: SyncUsage

@@ -80,6 +80,10 @@ COMMANDS = {
         "Models, their memory needs, and the nodes that fit them.",
         "moorage.cli.commands.models",
     ),
+    "notifications": (
+        "Events such as ended sessions, sent to webhooks and by mail.",
+        "moorage.cli.commands.notifications",
+    ),
     "open": (
         "Print the address of an app of a session, including a new access token.",
         "moorage.cli.commands.open",

@@ -30,7 +30,7 @@ _WITHHELD = frozenset(
             "qos",
             "secrets",
         ),
-        *("service", "session", "ssh-keys", "users"),
+        *("service", "session", "ssh-keys", "subscriptions", "users"),
     }
 )
 # Writes to workloads.

@@ -33,6 +33,7 @@ SECRETS = frozenset(
         "manager.ca_secret",
         "manager.dsn",
         "manager.oidc_client_secret",
+        "manager.smtp_password",
         "agent.heappe_secret",
         "etcd.password",
         "telemetry.headers",

@@ -19,6 +19,7 @@ from moorage.common.config.dialout_settings import DialOutSettings, ReachSetting
 from moorage.common.config.etcd_address import check_manager_addresses
 from moorage.common.config.etcd_settings import EtcdSettings
 from moorage.common.config.fields import Address, Inventory, Origin, Size
+from moorage.common.config.notification_settings import NotificationSettings
 from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
 from moorage.common.config.ssh_settings import FileServerSettings, SshSettings
 from moorage.common.config.telemetry_settings import TelemetrySettings
@@ -170,7 +171,9 @@ class CommonSettings(Section):
     address."""
 
 
-class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Section):
+class ManagerSettings(
+    DatabaseSettings, ConsoleSettings, FileServerSettings, NotificationSettings, Section
+):
     listen: Address = "127.0.0.1:8700"
     """Address of the REST API."""
     allowed_hosts: tuple[HostName, ...] = ()

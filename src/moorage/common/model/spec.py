@@ -35,6 +35,7 @@ from moorage.common.model.spec_fields import NoNul as NoNul
 from moorage.common.model.spec_fields import Word as Word
 from moorage.common.model.status import SessionType
 from moorage.common.model.task_lists import REQUEUES, TaskList
+from moorage.common.model.subscriptions import NotifyTarget, SessionEvent
 from moorage.common.model.timestamps import Timestamp
 
 # Default of ``lease_s``; session_place.sql repeats it.
@@ -298,6 +299,17 @@ class SessionSpec(Workload):
         description=(
             "Working directory on the node (/workspace in containers). drop: removed with the "
             "kernel. keep: kept on the node, where retries find it, until it is deleted."
+        ),
+    )
+
+    notify: Annotated[
+        dict[NotifyTarget, list[SessionEvent]],
+        Field(max_length=16),
+    ] = Field(
+        default={},
+        description=(
+            "Events to report, by target: the name of one of the caller's subscriptions, `mail`, "
+            "an e-mail address or a URL."
         ),
     )
 

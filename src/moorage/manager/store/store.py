@@ -37,6 +37,8 @@ from moorage.manager.store.metering.budgets import BudgetStore
 from moorage.manager.store.metering.limit_shares import LimitShareStore
 from moorage.manager.store.metering.resource_usage import UsageStore
 from moorage.manager.store.metering.usage_records import UsageRecordStore
+from moorage.manager.store.notifications.outbox import OutboxStore
+from moorage.manager.store.notifications.subscriptions import SubscriptionStore
 from moorage.manager.store.pipelines.outputs import OutputStore
 from moorage.manager.store.pipelines.repository import PipelineStore
 from moorage.manager.store.platform.agents import AgentStore
@@ -129,6 +131,8 @@ class Store:
         keyring = keyring or Keyring(None, clock)
         self.secrets = SecretStore(db, keyring, notifier)
         self.platform_secrets = PlatformSecrets(db, keyring, clock)
+        self.subscriptions = SubscriptionStore(db, keyring, notifier, clock)
+        self.outbox = OutboxStore(db, notifier)
         self.orders = OrderStore(db, keyring, newer, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, self.sessions, clock)
         self.load_history = LoadHistoryStore(db, self.endpoints)

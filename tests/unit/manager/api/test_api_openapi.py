@@ -57,7 +57,7 @@ VERBS = {
         "set",
         "sign",
     ),
-    *("start", "stop", "stream", "switch", "uncordon", "undo", "unlink", "update", "who"),
+    *("start", "stop", "stream", "switch", "test", "uncordon", "undo", "unlink", "update", "who"),
 }
 
 EXPECTED = {
@@ -151,6 +151,11 @@ EXPECTED = {
     "/v1/scheduler/passes": {"get"},
     "/v1/scheduler/runs": {"get"},
     "/v1/ssh-keys": {"get", "post"},
+    "/v1/subscriptions": {"get", "post"},
+    "/v1/subscriptions/{id}": {"get", "delete", "patch"},
+    "/v1/subscriptions/{id}/deliveries": {"get"},
+    "/v1/subscriptions/{id}/rotate": {"post"},
+    "/v1/subscriptions/{id}/test": {"post"},
     "/v1/ssh-keys/challenge": {"get"},
     "/v1/ssh-keys/{name}": {"get", "delete"},
     "/v1/keys": {"get", "post"},

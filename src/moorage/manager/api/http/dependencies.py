@@ -28,6 +28,7 @@ from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.attempts import AttemptLimit
 from moorage.manager.identity.passwords import Passwords
 from moorage.manager.identity.scope import Scope
+from moorage.manager.notifications.services import NotificationServices
 from moorage.manager.pki.registration import Registration
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
@@ -159,4 +160,5 @@ class ApiServices:
     tenant_metrics: Callable[[], Awaitable[bytes]] = no_metrics
     validating: asyncio.Lock = field(default_factory=asyncio.Lock)
     currency: str = ""
+    notifications: NotificationServices = field(default_factory=NotificationServices)
     on_plain_key: Callable[[str], None] = lambda name: None

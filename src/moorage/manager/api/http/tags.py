@@ -34,6 +34,7 @@ TAGS = {
     "sessions": "Programs that run on the nodes: create, follow, explain and stop them.",
     "ssh-keys": "Keys with which users reach their sessions over SSH.",
     "stats": "Measured use of agents and sessions.",
+    "subscriptions": "Events that are sent to webhooks and by mail.",
     "templates": "Stored sessions with parameters.",
     "usage": "The ledger: what was used, by whom, and at what cost.",
     "users": "Users, their roles and their sign-in.",

@@ -38,6 +38,7 @@ from moorage.manager.api.http import authorization, group_limits, qos
 from moorage.manager.api.http.listing import PageQuery, SearchText, order, paging
 from moorage.manager.api.http.route import Call, NoQuery, route
 from moorage.manager.api.identity.secrets import check_secrets
+from moorage.manager.api.notifications.session_targets import with_subscriptions
 from moorage.manager.api.sessions.idle import check_choice
 from moorage.manager.workloads import (
     pipeline_failure,
@@ -138,6 +139,10 @@ async def create_pipeline(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView
     ]
     pipeline = pipeline.model_copy(update={"steps": pinned})
     forced = call.query.force
+    new = [
+        replace(step, spec=await with_subscriptions(call, step.spec)) if step.spec.notify else step
+        for step in new
+    ]
     new = step_reuse.with_meanings(new, call.scope.owner.project, forced=forced)
     made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once, forced=forced)
     after = {step.name: step.conditions for step in pipeline.steps}

@@ -37,6 +37,7 @@ from moorage.manager.api.http.listing import (
 from moorage.manager.api.http.request_tracing import SESSION
 from moorage.manager.api.http.route import SESSION_PATH, Call, NoQuery, route
 from moorage.manager.api.identity.secrets import check_secrets
+from moorage.manager.api.notifications.session_targets import with_subscriptions
 from moorage.manager.api.sessions.idle import check_choice
 from moorage.manager.store.database.search import SEARCHED_ROWS
 from moorage.manager.workloads import plain_secrets
@@ -197,6 +198,7 @@ async def create(
     call: Call[SessionSpec, CreateQuery], template: OfTemplate = _NO_TEMPLATE
 ) -> SessionView:
     spec, forced = await _checked(call, template)
+    spec = await with_subscriptions(call, spec)
     async with group_limits.naming_groups(call, call.body, template.limits):
         return await _create(call, spec, forced, template.ref)
 

@@ -79,6 +79,8 @@ class Topic(StrEnum):
     BUDGET_ALERTS = "budget-alerts"  # these budget limits were reached: wakes the event feed
     # these endpoints or their replicas changed: wakes the replica controller
     ENDPOINTS = "endpoints"
+    # subscriptions changed, or deliveries were queued: wakes the sender of notifications
+    SUBSCRIPTIONS = "subscriptions"
 
 
 class Notifier:

@@ -20,7 +20,7 @@ from moorage.manager.store.sessions import spec_kernels
 
 # Fields that the previous release does not know and whose default is not null. That release refuses
 # a specification that has them.
-_NEW = ("secret_env", "user_labels")
+_NEW = ("secret_env", "user_labels", "notify")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Subscriptions to events and their deliveries over REST."""

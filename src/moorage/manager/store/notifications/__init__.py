@@ -1,0 +1,1 @@
+"""Notifications in Postgres: subscriptions, the outbox of events and their deliveries."""
