@@ -86,7 +86,7 @@ class Mailbox:
         made = message_from_bytes(content, _class=EmailMessage, policy=policy.default)
         self.mails.append(made)
         self.to.append(list(envelope.rcpt_tos))
-        self.encrypted.append(session.ssl is not None)
+        self.encrypted.append(server.transport.get_extra_info("sslcontext") is not None)
         return "250 accepted"
 
 

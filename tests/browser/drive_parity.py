@@ -10,7 +10,9 @@ import re
 import sys
 import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from console_page import CHROMIUM, Console, confirm
@@ -94,6 +96,67 @@ def secrets(console: Console, page: Page) -> None:
     row_of(page, "HF_TOKEN").get_by_role("button", name="Delete").click()
     submit(page, "Delete")
     assert items(console, "/v1/secrets") == []
+
+
+def notifications(console: Console, page: Page) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as hook:
+        Thread(target=hook.serve_forever, daemon=True).start()
+        try:
+            _notifications(console, page, f"http://127.0.0.1:{hook.server_port}/hook")
+        finally:
+            hook.shutdown()
+
+
+class Hook(BaseHTTPRequestHandler):
+    """Accepts webhooks."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def _notifications(console: Console, page: Page, url: str) -> None:
+    console.go(page, "notifications", "Notifications")
+    dialog = opened(page, "New subscription")
+    dialog.get_by_label("Name").first.fill("lab")
+    choose(page, dialog, "Kind", "Webhook")
+    dialog.get_by_label("URL").fill("https://10.0.0.1/")
+    console.check(page, "subscription form")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("not a public address")
+    console.complaints.clear()  # the refusal is a 4xx
+    dialog.get_by_label("URL").fill(url)
+    dialog.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("dialog").locator(".command-line")).to_contain_text("whsec_")
+    page.get_by_role("dialog").get_by_role("button", name="I have stored it").click()
+    [made] = items(console, "/v1/subscriptions")
+    assert made["events"] == ["session.ended", "session.failed"], made
+
+    row_of(page, "lab").get_by_role("button", name="Deliveries").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Send a test").click()
+    expect(dialog.get_by_text("Delivered")).to_be_visible(timeout=20_000)
+    console.check(page, "deliveries")
+    dialog.get_by_role("button", name="Close").click()
+
+    row_of(page, "lab").get_by_role("button", name="Edit").click()
+    page.get_by_role("dialog").get_by_label("Session name").fill("train-*")
+    submit(page, "Save")
+    assert items(console, "/v1/subscriptions")[0]["session_name"] == "train-*"
+
+    row_of(page, "lab").get_by_role("button", name="Rotate the secret").click()
+    page.get_by_role("dialog").get_by_role("button", name="Rotate the secret").click()
+    expect(page.get_by_role("dialog").locator(".command-line")).to_contain_text("whsec_")
+    page.get_by_role("dialog").get_by_role("button", name="I have stored it").click()
+    console.check(page, "notifications")
+
+    row_of(page, "lab").get_by_role("button", name="Delete").click()
+    submit(page, "Delete")
+    assert items(console, "/v1/subscriptions") == []
 
 
 def keys(console: Console, page: Page) -> None:
@@ -620,6 +683,7 @@ def main(url: str, key: str, pictures: Path) -> None:
             console.sign_in(page)
             for act in (
                 secrets,
+                notifications,
                 keys,
                 own_keys,
                 prices,

@@ -32,6 +32,7 @@ def manager(home: Path) -> Iterator[Platform]:
     started = platform_below(home / "manager")
     started.env["MOORAGE_COMMON__LINK_TLS"] = "on"
     started.env["MOORAGE_MANAGER__SUSPECT_AFTER_S"] = "5"
+    started.env["MOORAGE_MANAGER__WEBHOOK_HOSTS"] = '["127.0.0.0/8"]'
     started.start("manager")
     yield started
     started.close()

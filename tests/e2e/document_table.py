@@ -30,6 +30,7 @@ SSH = "OpenSSH: tests/ssh"
 SLURM = "a Slurm site: tests/slurm"
 PACKAGES = "packages of other projects, which no test installs"
 GENERATORS = "packages of other projects: tests/generated types the lines that generate"
+RECEIVERS = "a mail server and receivers of webhooks: tests/store/test_notifications.py"
 AGENTS = "Claude Code and Codex of npm: tests/coding"
 
 RUN_ELSEWHERE = {
@@ -111,10 +112,16 @@ PAGES = {
         },
     ),
     "docs/slurm.md": Page(absent={"block:moorage run --group site": SLURM}),
-    "docs/from-slurm.md": Page(),
     "docs/from-kubernetes.md": Page(),
     "docs/from-backend-ai.md": Page(),
     "docs/resource-groups.md": Page(),
+    "docs/from-slurm.md": Page(absent={"moorage run --notify": RECEIVERS}),
+    "docs/notifications.md": Page(
+        absent={
+            "block:moorage run --notify": RECEIVERS,
+            "block:moorage notifications create": RECEIVERS,
+        }
+    ),
     "docs/sdk.md": Page(
         absent={
             "block:npm install openapi-fetch": GENERATORS,

@@ -17,6 +17,7 @@ NODES = "another node: tests/e2e/test_daemons.py"
 SSH = "OpenSSH: tests/ssh"
 STREAM = "it runs until Ctrl-C: tests/unit/cli"
 TERMINAL = "a terminal: tests/e2e/test_interactive.py"
+RECEIVERS = "a mail server and receivers of webhooks: tests/store/test_notifications.py"
 CODE = "code kernels: tests/e2e/test_examples.py"
 MINUTES = "a simulation of 10 s: tests/unit/cli/test_cli_scheduler.py"
 
@@ -207,4 +208,15 @@ ABSENT: dict[str, str] = {
     "moorage db rotate-secrets-key": OFFLINE,
     "moorage db rotate-secrets-key --discard-unreadable": OFFLINE,
     "moorage config history": ETCD,
+    "moorage notifications create mail --mail --event end,fail": RECEIVERS,
+    "moorage notifications create lab --webhook https://example.com/hook --event fail --everyone": (
+        RECEIVERS
+    ),
+    "moorage notifications create chat --webhook https://hooks.slack.com/x --format slack": (
+        RECEIVERS
+    ),
+    "moorage notifications update lab --event fail --session-name 'train-*'": RECEIVERS,
+    "moorage notifications update lab --enable": RECEIVERS,
+    "moorage notifications test mail": RECEIVERS,
+    "moorage notifications log lab --state failed": RECEIVERS,
 }

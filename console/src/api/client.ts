@@ -13,6 +13,7 @@ export type Endpoint = Schemas["EndpointView"];
 export type Key = Schemas["KeyView"];
 export type SshKey = Schemas["SshKeyView"];
 export type Secret = Schemas["SecretView"];
+export type Subscription = Schemas["SubscriptionView"];
 export type Workspace = Schemas["WorkspaceView"];
 export type Price = Schemas["PriceView"];
 export type ManagerView = Schemas["ManagerView"];

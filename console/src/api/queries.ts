@@ -338,6 +338,20 @@ export const secretsQuery = queryOptions({
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/secrets", { params: { query } }))),
 });
 
+export const subscriptionsQuery = queryOptions({
+  queryKey: ["subscriptions"],
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/subscriptions", { params: { query } }))),
+});
+
+/** The newest deliveries of a subscription, read often enough to follow a test. */
+export const deliveriesQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["subscriptions", id, "deliveries"],
+    queryFn: async () =>
+      (await unwrap(api.GET("/v1/subscriptions/{id}/deliveries", { params: { path: { id } } }))).items,
+    refetchInterval: 2000,
+  });
+
 export const workspacesQuery = queryOptions({
   queryKey: ["workspaces"],
   queryFn: () => unwrap(api.GET("/v1/workspaces")),

@@ -51,6 +51,7 @@ const NAVIGATION = [
     [
       ["quotas", "/quotas"],
       ["usage", "/usage"],
+      ["notifications", "/notifications"],
       ["prices", "/prices"],
       ["workspaces", "/workspaces"],
       ["audit", "/audit"],

@@ -270,6 +270,12 @@ const secrets = createRoute({
   component: lazyRouteComponent(() => import("@/pages/storage/Secrets"), "Secrets"),
 });
 
+const notifications = createRoute({
+  getParentRoute: () => root,
+  path: "/notifications",
+  component: lazyRouteComponent(() => import("@/pages/notifications/Notifications"), "Notifications"),
+});
+
 const workspaces = createRoute({
   getParentRoute: () => root,
   path: "/workspaces",
@@ -317,6 +323,7 @@ const tree = root.addChildren([
   usage,
   prices,
   secrets,
+  notifications,
   workspaces,
   connections,
   audit,

@@ -46,6 +46,7 @@ UNCOMPLETED = {
     ("label", "changes"): VALUE,
     ("limits set", "given"): VALUE,
     ("limits set", "scope"): VALUE,
+    ("notifications create", "name"): NEW,
     ("peers revoke", "kind"): VALUE,
     ("prices set", "price"): VALUE,
     ("prices set", "unit"): VALUE,

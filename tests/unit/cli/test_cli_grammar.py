@@ -48,7 +48,7 @@ SINGULAR = {
 }
 NOUNS = {
     "agents", "budgets", "contexts", "endpoints",
-    "groups", "join-tokens", "keys", "limits", "managers", "models",
+    "groups", "join-tokens", "keys", "limits", "managers", "models", "notifications",
     "peers", "pipelines",
     "prices", "projects", "qos", "quotas",
     "secrets", "sessions", "tasks", "templates", "users", "workspaces",
@@ -56,14 +56,15 @@ NOUNS = {
 NOUN_VERBS = {
     "add", "archive", "remove", "restore", "use",
     "add-ssh", "list-ssh", "remove-ssh",
-    "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "load", "logs", "members",
-    "passwd", "rename", "retry", "revoke", "rotate", "rotate-ca", "set", "show", "stop", "submit", "uncordon",
-    "versions",
+    "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "load",
+    "log", "logs", "members",
+    "passwd", "rename", "retry", "revoke", "rotate", "rotate-ca", "set", "show", "stop", "submit",
+    "test", "uncordon", "update", "versions",
 }  # fmt: skip
 DURATIONS = {
-    "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",
+    "--before-end", "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",
     "--idle-timeout", "--last", "--lifetime", "--max-time", "--ramp",
-    "--task-timeout", "--time-limit", "--timeout",
+    "--task-timeout", "--time-limit", "--timeout", "--waiting",
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ WITHOUT_MEANING = frozenset(
         "priority",
         "reload",
         "checkpoint",
+        "notify",
         "start_timeout_s",
         "stop_grace_s",
         "max_attempts",

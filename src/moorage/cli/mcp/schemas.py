@@ -7,6 +7,8 @@ from typing import Any
 
 _REFERENCE = "#/$defs/"
 # The manager checks limits, and its refusals name them.
+# Fields for people: a coding agent that starts a session follows it.
+_OMITTED = frozenset({"notify"})
 _KEPT = ("type", "enum", "format")
 
 
@@ -38,7 +40,9 @@ def short_body(
     short: dict[str, Any] = {
         "type": "object",
         "properties": {
-            name: _short(field, definitions, with_null=with_null) for name, field in fields.items()
+            name: _short(field, definitions, with_null=with_null)
+            for name, field in fields.items()
+            if name not in _OMITTED
         },
     }
     if required := found.get("required"):

@@ -16,6 +16,7 @@ from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import EndpointStatus
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.loops.leader import Leader
@@ -24,6 +25,7 @@ from moorage.manager.serving.groups import start_group
 from moorage.manager.serving.lifetime import late_successor
 from moorage.manager.serving.replicas import ReplicaPlan, consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot
+from moorage.manager.serving.status import endpoint_status
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.site_jobs import as_job, find_problem
@@ -61,6 +63,7 @@ class ReplicaController:
         self._planning: Sweep[EndpointId] = Sweep()
         self._swept_at = 0.0
         self._late: set[EndpointId] = set()
+        self._degraded: set[str] | None = None  # as stored; None: not read in this term
         self.loop = Loop("replicas", self.run_once, interval_s=1.0, clock=clock)
         store.notifier.on_endpoints(self._endpoints_changed)
 
@@ -80,6 +83,7 @@ class ReplicaController:
         mono = self._clock.monotonic()
         if term != self._term:
             self._late = set()
+            self._degraded = None
             self._term = term
             self._look_at = {}
             self._restart()
@@ -125,6 +129,7 @@ class ReplicaController:
     async def _reconcile(self, endpoint: EndpointSnapshot, term: int) -> None:
         plan = plan_endpoint(endpoint, self._leader.deadlines.now())
         self._tell_late(endpoint, self._leader.deadlines.now())
+        await self._note_degraded(endpoint)
         self._look_at.pop(endpoint.endpoint_id, None)
         if plan.look_at is not None:
             self._look_at[endpoint.endpoint_id] = plan.look_at
@@ -170,6 +175,22 @@ class ReplicaController:
             )
 
         self._store.notifier.notify_endpoints([endpoint_id])
+
+    async def _note_degraded(self, endpoint: EndpointSnapshot) -> None:
+        """Store since when an endpoint is degraded, for notifications."""
+        if self._degraded is None:
+            self._degraded = await self._store.outbox.degraded()
+
+        endpoint_id = str(endpoint.endpoint_id)
+        degraded = endpoint_status(endpoint) is EndpointStatus.DEGRADED
+        if degraded == (endpoint_id in self._degraded):
+            return
+
+        await self._store.outbox.set_degraded(endpoint_id, degraded=degraded)
+        if degraded:
+            self._degraded.add(endpoint_id)
+        else:
+            self._degraded.discard(endpoint_id)
 
     async def _together(self, *actions: Awaitable[object]) -> None:
         """Run all of them to completion, then raise the first failure."""

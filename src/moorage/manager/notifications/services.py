@@ -51,7 +51,7 @@ class NotificationServices:
             raise InvalidInput(
                 "your user has no e-mail address",
                 field="target",
-                next_step="ask an administrator: `moorage users update NAME --email ADDRESS`",
+                next_step="ask an administrator: `moorage users set NAME --email ADDRESS`",
             )
 
     @staticmethod
