@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from moorage.sdk.resources.secrets import Secrets, SyncSecrets
     from moorage.sdk.resources.sessions import Sessions, SyncSessions
     from moorage.sdk.resources.ssh_keys import SshKeys, SyncSshKeys
-    from moorage.sdk.resources.tasks import SyncTasks, Tasks
     from moorage.sdk.resources.subscriptions import Subscriptions, SyncSubscriptions
+    from moorage.sdk.resources.tasks import SyncTasks, Tasks
     from moorage.sdk.resources.templates import SyncTemplates, Templates
     from moorage.sdk.resources.usage import SyncUsage, Usage
     from moorage.sdk.resources.users import SyncUsers, Users

@@ -34,8 +34,8 @@ from moorage.common.model.spec_fields import Argument, Env, Image, Resources, ch
 from moorage.common.model.spec_fields import NoNul as NoNul
 from moorage.common.model.spec_fields import Word as Word
 from moorage.common.model.status import SessionType
-from moorage.common.model.task_lists import REQUEUES, TaskList
 from moorage.common.model.subscriptions import NotifyTarget, SessionEvent
+from moorage.common.model.task_lists import REQUEUES, TaskList
 from moorage.common.model.timestamps import Timestamp
 
 # Default of ``lease_s``; session_place.sql repeats it.

@@ -8,11 +8,11 @@ from alembic import op
 
 from moorage.manager.store.schema.database_functions import function_statements
 
-revision = "202611282120"
-down_revision = "202611281840"
+revision = "202611282155"
+down_revision = "202611282150"
 branch_labels = None
 depends_on = None
-functions = "841e344360f6f10e"
+functions = "096502819244f5a1"
 
 _FUNCTIONS = ("outbox_sessions", "outbox_budgets", "outbox_agents")
 _EVENTS = (
