@@ -124,7 +124,7 @@ def _notifications(console: Console, page: Page, url: str) -> None:
     dialog = opened(page, "New subscription")
     dialog.get_by_label("Name").first.fill("lab")
     choose(page, dialog, "Kind", "Webhook")
-    dialog.get_by_label("URL").fill("https://10.0.0.1/")
+    dialog.get_by_label("URL").fill("https://[fd00::1]/")
     console.check(page, "subscription form")
     dialog.get_by_role("button", name="Create").click()
     expect(dialog.get_by_role("alert")).to_contain_text("not a public address")

@@ -100,13 +100,14 @@ async def queue_one(store: Store, notifications: Notifications, url: str, **fiel
 async def test_an_end_is_sent_once_with_a_signature_that_public_libraries_verify(
     store: Store, notifications: Notifications, hook: Receiver
 ) -> None:
-    await subscribe(store, ANN, "hook", hook.url)
+    made = await subscribe(store, ANN, "hook", hook.url)
     session = await run_session(store, FakeAgent(store), ANN, "job")
     for _ in range(3):
         await notifications.run()
 
     [(headers, body)] = hook.requests
     Webhook(SECRET).verify(body, headers)
+    assert (await store.subscriptions.get(ANN, made.id)).version == made.version, "nobody edited it"
     event = json.loads(body)
     assert event["type"] == "session.ended"
     assert event["data"] | {"kind": "session", "name": "job", "id": session} == event["data"]

@@ -28,6 +28,17 @@ _EVENTS = (
     "endpoint.degraded",
     "node.lost",
 )
+_CHANGED = (
+    "events",
+    "own",
+    "resource_groups",
+    "selector",
+    "session_name",
+    "waiting_s",
+    "before_end_s",
+    "enabled",
+    "previous_secret_until",
+)
 _ENDS = "'TERMINATED', 'CANCELLED', 'ERROR'"
 
 
@@ -163,8 +174,9 @@ def _create_triggers() -> None:
         "WHEN (NEW.status = 'LOST' AND OLD.status <> 'LOST') EXECUTE FUNCTION outbox_agents()"
     )
     op.execute(
-        "CREATE TRIGGER subscriptions_take_version BEFORE UPDATE OF "
-        "events, own, resource_groups, selector, session_name, waiting_s, before_end_s, enabled, "
-        "previous_secret_until ON subscriptions "
-        "FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION take_version()"
+        # Deliveries also update these rows; a version is for changes by people.
+        f"CREATE TRIGGER subscriptions_take_version BEFORE UPDATE OF {', '.join(_CHANGED)} "
+        f"ON subscriptions FOR EACH ROW WHEN (({', '.join(f'OLD.{name}' for name in _CHANGED)}) "
+        f"IS DISTINCT FROM ({', '.join(f'NEW.{name}' for name in _CHANGED)})) "
+        "EXECUTE FUNCTION take_version()"
     )
