@@ -195,6 +195,16 @@ def use_reuse(platform: Platform) -> None:
     assert (refused.returncode, "success" in refused.stderr) == (2, True), refused.stderr
 
 
+async def test_cron_jobs(one_node: Platform) -> None:
+    shown = await asyncio.to_thread(example, one_node, "cron_jobs.py")
+    assert shown.splitlines() == [
+        "next: 3 times",
+        "created: report True",
+        "ran: succeeded the report",
+        "suspended: None",
+    ]
+
+
 async def test_idle(one_node: Platform) -> None:
     async with one_node.client() as client:
         before = (await client.groups.get("default")).options

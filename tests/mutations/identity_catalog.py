@@ -180,8 +180,8 @@ MUTATIONS = (
     Mutation(
         "a member's template runs freely where an administrator starts it",
         "manager/api/sessions/templates.py",
-        "scope=call.scope.isolating(found.isolated)",
-        "scope=call.scope",
+        "scope = call.scope.isolating(found.isolated)",
+        "scope = call.scope",
         TEMPLATES,
     ),
     Mutation(

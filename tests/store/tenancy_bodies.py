@@ -30,6 +30,9 @@ BODIES: dict[str, Any] = {
     "TemplateSpec": {"spec": {"command": ["x"]}},
     "TaskRetry": {},
     "TemplateRun": {},
+    "CronTimesSpec": {"cron": "@daily"},
+    "CronJobSpec": {"cron": "@daily", "session": {"command": ["x"]}},
+    "NewCronJob": {"name": "new-cron-job", "cron": "@daily", "session": {"command": ["x"]}},
     "PipelineSpec": {"name": "new", "steps": [{"name": "one", "spec": {"command": ["x"]}}]},
     "SessionSpec": {"command": ["x"]},
     "NewEndpoint": {

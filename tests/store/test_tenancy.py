@@ -10,12 +10,14 @@ import inspect
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
+from moorage.common.model.cron_jobs import CronJobSpec
 from moorage.common.model.public_keys import parse_public_key
 from moorage.common.model.qos import QosOptions
 from moorage.common.model.roles import Role
@@ -47,7 +49,7 @@ BOB = Scope.system("bob", Owner("bob", "speech"))
 TENANT_PARTS = {
     "sessions": {"sessions"},
     "serving": {"endpoints", "workspaces", "templates", "events"},
-    "batch": {"pipelines", "secrets", "limits", "metrics", "overview", "stats"},
+    "batch": {"cron-jobs", "pipelines", "secrets", "limits", "metrics", "overview", "stats"},
     "identity": {"keys", "ssh-keys", "projects", "subscriptions"},
     "usage": {"qos", "quotas", "budgets", "usage", "occupancy"},
 }
@@ -116,6 +118,7 @@ class World:
             await self.store.database.fetch(
                 "UPDATE api_keys SET revoked_at = now() WHERE name = $1", name
             )
+            await self.store.database.fetch("DELETE FROM cron_jobs WHERE name = 'new-cron-job'")
             await self.store.database.fetch(
                 "UPDATE endpoints SET deleted_at = now() WHERE name = $1", name
             )
@@ -144,6 +147,10 @@ class World:
         self.api.workspaces.kept = [kept.id]
         template = TemplateSpec.model_validate({"spec": {"command": [f"{CANARY}-command"]}})
         await self.store.templates.put(ANN, f"{CANARY}-template", template, [], for_all=False)
+        job = CronJobSpec.model_validate({"cron": "@daily", "session": {"command": [CANARY]}})
+        cron_job = await self.store.cron_jobs.create(
+            replace(ANN, role=Role.MEMBER), f"{CANARY}-cron-{self.made}", job, None
+        )
         alias = "INSERT INTO resource_groups (name, renamed_to) VALUES ('former', 'default')"
         await self.store.database.fetch(f"{alias} ON CONFLICT DO NOTHING")
         qos = QosOptions(projects=["vision"])
@@ -156,6 +163,7 @@ class World:
             "endpoints/{name}": endpoint,
             "workspaces/{ref}": kept.id,
             "catalog/{model}": "Qwen/Qwen3-0.6B",
+            "cron-jobs/{ref}": cron_job.id,
             "agents/{id}": "node-1",
             "groups/{name}": "default",
             "group-aliases/{name}": "former",
@@ -453,6 +461,7 @@ NO_TENANT = {"AgentStore", "GroupStore", "GroupAliases", "PeerStore", "Registrat
 # one.
 UNSCOPED = {
     "KeyStore.find": "makes the scope",
+    "KeyStore.of_user": "makes the scope of a run of a cron job",
     "KeyStore.refusal": "there is no scope: the key is refused",
     "KeyStore.on_change": "reads nothing",
     "ConsoleSessionStore.begin_sign_in": "before there is a scope",
@@ -473,6 +482,12 @@ UNSCOPED = {
     "PipelineStore.created_under": "takes the caller's own key",
     "PipelineStore.steps": "of a pipeline that was found",
     "PipelineStore.counts": "of pipelines that were found",
+    "CronJobStore.now": "reads nothing",
+    "CronJobStore.view": "of a cron job that was found",
+    "CronJobStore.active": "of a cron job that was found",
+    "CronJobStore.runs": "of a cron job that was found",
+    "CronJobStore.trim": "of a cron job that was found",
+    "CronJobStore.end_run": "of a run that the caller has started",
     "CommandSource.check": "of a session that was found",
     "CommandSource.ask": "about a session that was found",
     "CommandSource.open": "in a session that was found",

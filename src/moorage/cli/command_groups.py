@@ -6,7 +6,7 @@ from __future__ import annotations
 COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Run work": (
         *("run", "start", "stop", "plan", "update", "extend", "reload"),
-        *("requeue", "suspend", "resume", "pipelines", "tasks", "templates"),
+        *("requeue", "suspend", "resume", "pipelines", "tasks", "cron", "templates"),
     ),
     "Serve models": (
         *("serve", "scale", "rollout", "endpoints", "models"),

@@ -34,6 +34,7 @@ from moorage.common.telemetry.tracer import Tracer
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, serve_api, serve_locally
 from moorage.manager.api.http.dependencies import ConsoleServices
+from moorage.manager.api.pipelines.cron_submission import CronSubmitter
 from moorage.manager.console import ModelAddress
 from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.events import EventFeed
@@ -52,6 +53,7 @@ from moorage.manager.loops import (
 )
 from moorage.manager.loops.autoscaler import Autoscaler
 from moorage.manager.loops.budget_controller import BudgetController
+from moorage.manager.loops.cron_controller import CronController
 from moorage.manager.loops.garbage_collector import DAY_S, Retention
 from moorage.manager.loops.idle_controller import IdleController
 from moorage.manager.loops.lease_controller import LeaseController
@@ -297,7 +299,9 @@ class Manager:
         await self._serve_links(server, has_tls=certificate is not None)
         await managers.refuse_other_databases()
         await enter(presence)
-        self.api_address = await self._serve_api(store, terminator, parts, metrics=metrics)
+        services = await self._services(store, terminator, parts, metrics=metrics)
+        self.api_address = await self._serve_api(services, metrics)
+        await enter(self._cron(loop_parts, services))
         embedded = settings.dsn is None
         log.info("manager started", api=self.api_address, link=self.link_address, embedded=embedded)
 
@@ -453,18 +457,29 @@ class Manager:
         await self._stack.enter_async_context(authorities.loop)
         return authorities
 
-    async def _serve_api(
+    def _cron(self, parts: LoopParts, services: ApiServices) -> Loop:
+        """The loop that submits the runs of cron jobs like requests of their owners."""
+        return CronController(
+            parts.store,
+            parts.leader,
+            parts.terminator,
+            self._clock,
+            start=CronSubmitter(services).start,
+        ).loop
+
+    async def _services(
         self,
         store: Store,
         terminator: SessionTerminator,
         parts: LinkParts,
         *,
         metrics: ManagerMetrics,
-    ) -> str:
+    ) -> ApiServices:
         events = EventFeed(store, self._clock, moorage.__version__)
         await self._stack.enter_async_context(events.loop)
         scrape = Scrape(store, metrics, self._clock)
-        services = ApiServices(
+
+        return ApiServices(
             store=store,
             endpoints=EndpointService(store.endpoints, store.loads, self._clock),
             terminator=terminator,
@@ -494,6 +509,8 @@ class Manager:
                 oidc=self._oidc(),
             ),
         )
+
+    async def _serve_api(self, services: ApiServices, metrics: ManagerMetrics) -> str:
         settings = self._settings
         tls = server_tls(
             "manager",

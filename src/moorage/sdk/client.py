@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from moorage.sdk.resources.ca import Ca, SyncCa
     from moorage.sdk.resources.catalog import Catalog, SyncCatalog
     from moorage.sdk.resources.code_kernels import CodeKernels, SyncCodeKernels
+    from moorage.sdk.resources.cron_jobs import CronJobs, SyncCronJobs
     from moorage.sdk.resources.decisions import Decisions, SyncDecisions
     from moorage.sdk.resources.endpoints import Endpoints, SyncEndpoints
     from moorage.sdk.resources.events import Events, SyncEvents
@@ -84,6 +85,7 @@ class Client(Transport):
     ca: Ca
     catalog: Catalog
     code_kernels: CodeKernels
+    cron_jobs: CronJobs
     decisions: Decisions
     endpoints: Endpoints
     events: Events
@@ -162,6 +164,7 @@ class SyncClient:
     ca: SyncCa
     catalog: SyncCatalog
     code_kernels: SyncCodeKernels
+    cron_jobs: SyncCronJobs
     decisions: SyncDecisions
     endpoints: SyncEndpoints
     events: SyncEvents

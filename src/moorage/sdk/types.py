@@ -4,6 +4,7 @@ The answers are in ``moorage.common.views``.
 """
 
 from moorage.common.model.commands import ExecSpec
+from moorage.common.model.cron_jobs import CronJobSpec, CronTimesSpec, NewCronJob
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.program_ports import Probe
@@ -23,6 +24,8 @@ __all__ = [
     "LIVE",
     "TERMINAL",
     "BudgetSpec",
+    "CronJobSpec",
+    "CronTimesSpec",
     "EndpointPatch",
     "EndpointSpec",
     "ExecSpec",
@@ -30,6 +33,7 @@ __all__ = [
     "GroupOptions",
     "KeyLimits",
     "KeySpec",
+    "NewCronJob",
     "NewGroup",
     "Outcome",
     "PipelineSpec",

@@ -66,6 +66,7 @@ class Api:
     port: int = 0
     http: aiohttp.ClientSession = field(init=False)
     runner: web.AppRunner = field(init=False)
+    services: ApiServices = field(init=False)
 
     async def request(
         self, method: str, path: str, *, key: str | None = ADMIN_KEY, **options: Any
@@ -150,6 +151,7 @@ async def _serving(
         cors=cors,
         degraded=lambda: served.degraded,
     )
+    served.services = services
     served.runner = await serve_api(services, "127.0.0.1", 0)
     try:
         served.port = served.runner.addresses[0][1]

@@ -29,8 +29,18 @@ ROOT_VERBS = {
 }  # fmt: skip
 # Daemons, and the commands that set them up on their node.
 DAEMONS = {"manager": set[str](), "agent": {"join", "doctor", "install-engine"}, "proxy": {"join"}}
-# Subjects that exist once per installation.
+# Subjects that exist once per installation, and words without a plural.
 SINGULAR = {
+    "cron": {
+        "create",
+        "list",
+        "describe",
+        "update",
+        "suspend",
+        "resume",
+        "trigger",
+        "delete",
+    },
     "config": {"show", "set", "unset", "history", "rollback"},
     "db": {
         "upgrade",
@@ -63,7 +73,7 @@ NOUN_VERBS = {
 }  # fmt: skip
 DURATIONS = {
     "--before-end", "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",
-    "--idle-timeout", "--last", "--lifetime", "--max-time", "--ramp",
+    "--idle-timeout", "--last", "--lifetime", "--max-time", "--ramp", "--start-deadline",
     "--task-timeout", "--time-limit", "--timeout", "--waiting",
 }  # fmt: skip
 

@@ -36,6 +36,10 @@ COMMANDS = {
         "Copy a file or directory into or out of a running session, completely or not at all.",
         "moorage.cli.commands.cp",
     ),
+    "cron": (
+        "Cron jobs: sessions and pipelines that start at the times of a cron expression.",
+        "moorage.cli.commands.cron",
+    ),
     "describe": (
         "Show an endpoint or session in full: state, history, why it waits or failed, last log "
         "lines.",

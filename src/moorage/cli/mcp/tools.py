@@ -21,6 +21,7 @@ _WITHHELD = frozenset(
             "audit",
             "ca",
             "catalog",
+            "cron-jobs",
             "events",
             "group-aliases",
             "join",

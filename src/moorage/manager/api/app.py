@@ -215,9 +215,9 @@ def _serve(
             body = with_current_names(body, aliases) if body is not None else None
 
         call = Call(
-            request,
             deps,
-            scope=scope,
+            scope,
+            request=request,
             body=body,
             query=query,
             renew=authenticated,

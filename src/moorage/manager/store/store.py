@@ -39,6 +39,7 @@ from moorage.manager.store.metering.resource_usage import UsageStore
 from moorage.manager.store.metering.usage_records import UsageRecordStore
 from moorage.manager.store.notifications.outbox import OutboxStore
 from moorage.manager.store.notifications.subscriptions import SubscriptionStore
+from moorage.manager.store.pipelines.cron_jobs import CronJobStore
 from moorage.manager.store.pipelines.outputs import OutputStore
 from moorage.manager.store.pipelines.repository import PipelineStore
 from moorage.manager.store.platform.agents import AgentStore
@@ -176,6 +177,7 @@ class Store:
             outputs_kept_s=outputs_kept_s,
             unreadable=newer,
         )
+        self.cron_jobs = CronJobStore(db, clock, self.pipelines, newer)
         self.usage = UsageStore(db, self.sessions)
         self.progress = ProgressStore(db, notifier)
         self.usage_records = UsageRecordStore(db)

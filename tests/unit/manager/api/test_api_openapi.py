@@ -49,6 +49,7 @@ VERBS = {
         "rename",
         "restart",
         "restore",
+        "resume",
         "retire",
         "retry",
         "revoke",
@@ -57,7 +58,8 @@ VERBS = {
         "set",
         "sign",
     ),
-    *("start", "stop", "stream", "switch", "test", "uncordon", "undo", "unlink", "update", "who"),
+    *("start", "stop", "stream", "suspend", "switch", "test", "uncordon", "undo", "unlink"),
+    *("update", "who"),
 }
 
 EXPECTED = {
@@ -124,6 +126,13 @@ EXPECTED = {
     "/v1/pipelines": {"get", "post"},
     "/v1/pipelines/{ref}": {"get"},
     "/v1/pipelines/{ref}/graph.svg": {"get"},
+    "/v1/cron-jobs": {"get", "post"},
+    "/v1/cron-jobs/plan": {"post"},
+    "/v1/cron-jobs/{ref}": {"get", "put", "delete"},
+    "/v1/cron-jobs/{ref}/resume": {"post"},
+    "/v1/cron-jobs/{ref}/run": {"post"},
+    "/v1/cron-jobs/{ref}/runs": {"get"},
+    "/v1/cron-jobs/{ref}/suspend": {"post"},
     "/v1/pipelines/{ref}/stop": {"post"},
     "/v1/pipelines/{ref}/retry": {"post"},
     "/v1/templates": {"get"},

@@ -139,9 +139,9 @@ async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
     scope = call.scope if reader.action is None else replace(call.scope, key=None)
     query = reader.query()
     asked: Call[Any, Any] = Call(
-        call.request,
         call.deps,
-        scope=scope,
+        scope,
+        request=call.request,
         body=None,
         query=query,
         renew=call.renew,

@@ -13,7 +13,7 @@ from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
 from moorage.manager.api.http import group_limits, qos
 from moorage.manager.api.http.request_tracing import SESSION
-from moorage.manager.api.http.route import Access, Call, Route
+from moorage.manager.api.http.route import Access, Call, Route, Submission
 from moorage.manager.identity import limits, session_access
 from moorage.manager.identity.scope import Scope
 from moorage.manager.workloads import site_jobs
@@ -58,7 +58,7 @@ def check_access(route: Route, scope: Scope) -> None:
 
 
 async def check_limits(
-    call: AnyCall,
+    call: Submission[Any, Any],
     spec: Workload,
     *,
     new_work: bool = True,

@@ -74,7 +74,7 @@ _DEPTH = 6  # models refer to themselves at most this deep
 
 class Examples:
     """``schemas``: the document's schemas, by name. ``objects``: further values by the
-    name of the field, which follow from other models."""
+    name of the field or by MODEL.FIELD, which follow from other models."""
 
     def __init__(self, schemas: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
         self._schemas = schemas
@@ -121,7 +121,11 @@ class Examples:
         return self.of(kinds[0], name, depth)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        return {name: self.of(part, name, depth + 1) for name, part in schema["properties"].items()}
+        of_model = {name: f"{schema.get('title')}.{name}" for name in schema["properties"]}
+        return {
+            name: self._objects.get(of_model[name]) or self.of(part, name, depth + 1)
+            for name, part in schema["properties"].items()
+        }
 
     def _plain(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
         kind = schema.get("type")

@@ -12,12 +12,12 @@ from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.model.status import ORDINARY, SessionType
 from moorage.common.views.resources import GroupView
 from moorage.manager.api.http import qos
-from moorage.manager.api.http.route import Call
+from moorage.manager.api.http.route import Submission
 from moorage.manager.identity import limits
 from moorage.manager.workloads import run_limits, site_jobs
 from moorage.manager.workloads.run_limits import RunLimits
 
-AnyCall = Call[Any, Any]
+AnyCall = Submission[Any, Any]
 
 
 async def with_time_limit(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from moorage.common.model.cron_jobs import CronJobSpec
 from moorage.common.model.errors import NotFound
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.templates import TemplateSpec
@@ -127,6 +128,7 @@ def _objects() -> dict[str, Any]:
         "spec": spec,
         "runtime": spec["runtime"],
         "runtimes": [spec["runtime"]],
+        "CronJobView.spec": CronJobSpec.EXAMPLE,
         "template": TemplateSpec.model_validate(TemplateSpec.EXAMPLE).model_dump(mode="json"),
     }
 

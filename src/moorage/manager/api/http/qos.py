@@ -7,9 +7,9 @@ from typing import Any
 from moorage.common.model.errors import Forbidden, NotFound
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import QosView
-from moorage.manager.api.http.route import Call
+from moorage.manager.api.http.route import Submission
 
-AnyCall = Call[Any, Any]
+AnyCall = Submission[Any, Any]
 
 
 async def find(call: AnyCall, spec: Workload) -> QosView | None:

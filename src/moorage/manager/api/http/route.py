@@ -49,7 +49,18 @@ W = TypeVar("W", bound=Versioned)
 
 
 @dataclass(slots=True)
-class Call(Generic[B, Q]):
+class Submission(Generic[B, Q]):
+    """Work that somebody submits: by a request, or by a cron job that is due. ``body``: its
+    description, or None; ``query``: the options of the request."""
+
+    deps: ApiServices
+    scope: Scope
+    body: B
+    query: Q
+
+
+@dataclass(slots=True)
+class Call(Submission[B, Q]):
     """One request: its scope, its validated body (None if the route has none) and its query.
 
     ``renew`` returns the current scope of the same credentials, or raises ``Unauthenticated`` if
@@ -57,10 +68,6 @@ class Call(Generic[B, Q]):
     that the handler adds to the response."""
 
     request: web.Request
-    deps: ApiServices
-    scope: Scope
-    body: B
-    query: Q
     renew: Callable[[], Awaitable[Scope]]
     action: Action | None
     response_headers: dict[str, str] = field(default_factory=dict)

@@ -8,6 +8,7 @@ TAGS = {
     "budgets": "Limits on what projects, users and keys may use in a period.",
     "ca": "The certificate authority of the links between managers, agents and proxies.",
     "catalog": "Well-tried models, what they need, and which agents they fit.",
+    "cron-jobs": "Sessions and pipelines that start at the times of a cron expression.",
     "endpoints": "Served models: their replicas, revisions and rollouts.",
     "events": "Changes of sessions and endpoints, as server-sent events.",
     "group-aliases": "Former names of resource groups.",

@@ -12,7 +12,7 @@ from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretSpec, SecretView
 from moorage.manager.api.http.listing import WholeQuery, order, paging
 from moorage.manager.api.http.request import read_path
-from moorage.manager.api.http.route import Call, NoQuery, route
+from moorage.manager.api.http.route import Call, NoQuery, Submission, route
 from moorage.manager.workloads import plain_secrets
 
 _SECRET = "/v1/secrets/{name:.+}"
@@ -75,7 +75,7 @@ def check_no_mask(envs: Iterable[object]) -> None:
         )
 
 
-async def check_secrets(call: Call[Any, Any], spec: Workload) -> None:
+async def check_secrets(call: Submission[Any, Any], spec: Workload) -> None:
     """Raise ``InvalidInput`` for a masked value, which would replace the secret with its mask, and
     for a secret that the project does not have."""
     check_no_mask(plain_secrets.of_workload(spec))

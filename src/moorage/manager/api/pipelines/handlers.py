@@ -36,7 +36,7 @@ from moorage.common.views.pipelines import ArrayView, PipelineView, PlannedPipel
 from moorage.common.views.resources import Page
 from moorage.manager.api.http import authorization, group_limits, qos
 from moorage.manager.api.http.listing import PageQuery, SearchText, order, paging
-from moorage.manager.api.http.route import Call, NoQuery, route
+from moorage.manager.api.http.route import Call, NoQuery, Submission, route
 from moorage.manager.api.identity.secrets import check_secrets
 from moorage.manager.api.notifications.session_targets import with_subscriptions
 from moorage.manager.api.sessions.idle import check_choice
@@ -128,16 +128,9 @@ async def create_pipeline(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView
         call.response_headers["Idempotent-Replayed"] = "true"
         return await _view(call, await deps.store.pipelines.get(call.scope, before))
 
-    specs, new = await _sessions_of(call)
+    specs, new = await submitted_sessions(call)
 
-    # Includes the versions of its templates, so that a retry uses the same versions.
-    pinned = [
-        step
-        if step.template is None
-        else step.model_copy(update={"template": specs[step.name].template})
-        for step in pipeline.steps
-    ]
-    pipeline = pipeline.model_copy(update={"steps": pinned})
+    pipeline = pinned(pipeline, specs)
     forced = call.query.force
     new = [
         replace(step, spec=await with_subscriptions(call, step.spec)) if step.spec.notify else step
@@ -162,16 +155,27 @@ async def create_pipeline(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView
     access="member",
 )
 async def plan_pipeline(call: Call[PipelineSpec, NoQuery]) -> PlannedPipeline:
-    _, new = await _sessions_of(call)
+    _, new = await submitted_sessions(call)
     return _planned(call, call.body, new)
 
 
-async def _sessions_of(
-    call: Call[PipelineSpec, Any],
+def pinned(pipeline: PipelineSpec, specs: Mapping[str, Resolved]) -> PipelineSpec:
+    """The pipeline with the versions of its templates, so that a retry uses the same versions."""
+    steps = [
+        step
+        if step.template is None
+        else step.model_copy(update={"template": specs[step.name].template})
+        for step in pipeline.steps
+    ]
+    return pipeline.model_copy(update={"steps": steps})
+
+
+async def submitted_sessions(
+    submission: Submission[PipelineSpec, Any],
 ) -> tuple[Mapping[str, Resolved], list[NewStep]]:
     """The specification of each step, by its name, and the sessions that they become."""
-    steps = pipelines.check(call.body)
-    specs = await _resolved(call, steps)
+    steps = pipelines.check(submission.body)
+    specs = await _resolved(submission, steps)
     nodes = pipelines.graph(steps)
     files = _files(steps, nodes)
     by_name = {step.name: step for step in steps}
@@ -346,7 +350,7 @@ async def _controlled(call: Call[None, NoQuery]) -> StoredPipeline:
 
 
 async def _resolved(
-    call: Call[Any, Any], steps: Sequence[Step], *, again: bool = False
+    call: Submission[Any, Any], steps: Sequence[Step], *, again: bool = False
 ) -> Mapping[str, Resolved]:
     """Resolve the specification and the template of each step.
 
@@ -401,7 +405,7 @@ async def _resolved(
     return specs
 
 
-async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
+async def _of_step(call: Submission[Any, Any], step: Step) -> tuple[Resolved, int]:
     """The specification of a step, and the priority that its template sets."""
     if step.template is None:
         assert step.spec is not None
@@ -428,7 +432,7 @@ async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
 
 
 async def _checked(
-    call: Call[Any, Any], spec: SessionSpec, recorded_priority: int, limits: RunLimits | None
+    call: Submission[Any, Any], spec: SessionSpec, recorded_priority: int, limits: RunLimits | None
 ) -> SessionSpec:
     """``spec`` as stored. ``limits``: those of its template."""
     await check_secrets(call, spec)

@@ -35,7 +35,7 @@ from moorage.manager.api.http.listing import (
     split_list,
 )
 from moorage.manager.api.http.request_tracing import SESSION
-from moorage.manager.api.http.route import SESSION_PATH, Call, NoQuery, route
+from moorage.manager.api.http.route import SESSION_PATH, Call, NoQuery, Submission, route
 from moorage.manager.api.identity.secrets import check_secrets
 from moorage.manager.api.notifications.session_targets import with_subscriptions
 from moorage.manager.api.sessions.idle import check_choice
@@ -190,14 +190,14 @@ _NO_TEMPLATE = OfTemplate()
 
 async def plan(call: Call[SessionSpec, PlanQuery], template: OfTemplate = _NO_TEMPLATE) -> PlanView:
     """Plan a session, with the checks of ``create``."""
-    spec, _ = await _checked(call, template)
+    spec, _ = await checked(call, template)
     return await call.deps.explanations.plan_session(call.scope, spec)
 
 
 async def create(
     call: Call[SessionSpec, CreateQuery], template: OfTemplate = _NO_TEMPLATE
 ) -> SessionView:
-    spec, forced = await _checked(call, template)
+    spec, forced = await checked(call, template)
     spec = await with_subscriptions(call, spec)
     async with group_limits.naming_groups(call, call.body, template.limits):
         return await _create(call, spec, forced, template.ref)
@@ -226,7 +226,9 @@ async def _create(
     return await _with_warnings(call, spec, view)
 
 
-async def _checked(call: Call[SessionSpec, Any], template: OfTemplate) -> tuple[SessionSpec, bool]:
+async def checked(
+    call: Submission[SessionSpec, Any], template: OfTemplate = _NO_TEMPLATE
+) -> tuple[SessionSpec, bool]:
     """The specification as it would be stored, and whether the caller forces it to run. Raises if
     the caller may not create it."""
     store = call.deps.store

@@ -11,11 +11,11 @@ from moorage.common.model.status import Status
 from moorage.common.views.idle import CriterionView, Extension, IdleView
 from moorage.common.views.resources import GroupView, SessionView
 from moorage.manager.api.http import authorization
-from moorage.manager.api.http.route import SESSION_PATH, Call, NoQuery, route
+from moorage.manager.api.http.route import SESSION_PATH, Call, NoQuery, Submission, route
 from moorage.manager.workloads.idle import IdleSettings, find_problem, settings_of
 
 
-async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
+async def check_choice(call: Submission[Any, Any], spec: SessionSpec) -> None:
     """Raise ``InvalidInput`` for idle criteria outside the resource group's bounds."""
     if spec.idle is None:
         return

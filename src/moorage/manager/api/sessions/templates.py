@@ -16,10 +16,11 @@ from moorage.common.views.resources import Page, SessionView
 from moorage.common.views.templates import TemplateView
 from moorage.manager.api.http.listing import PageQuery, WholeQuery, order, paging
 from moorage.manager.api.http.request import read_path
-from moorage.manager.api.http.route import Call, route
+from moorage.manager.api.http.route import Call, Submission, route
 from moorage.manager.api.identity.secrets import check_no_mask
 from moorage.manager.api.sessions import handlers as sessions
 from moorage.manager.identity import limits
+from moorage.manager.identity.scope import Scope
 from moorage.manager.workloads import plain_secrets, run_limits, templates
 
 _TEMPLATE = "/v1/templates/{name:.+}"
@@ -259,8 +260,17 @@ async def _filled_in(
 ) -> tuple[Call[SessionSpec, Any], sessions.OfTemplate]:
     """The call with the session that the template describes, and what it takes from the
     template."""
+    spec, scope, template = await filled_in(call, call.path("name"))
+    return replace(call, body=spec, scope=scope), template  # type: ignore[arg-type, return-value]
+
+
+async def filled_in(
+    call: Submission[TemplateRun, Any], name: str
+) -> tuple[SessionSpec, Scope, sessions.OfTemplate]:
+    """The session that the template describes, the scope with which it is created, and what it
+    takes from the template."""
     run = call.body
-    found = await call.deps.store.templates.get(call.scope, call.path("name"), run.version)
+    found = await call.deps.store.templates.get(call.scope, name, run.version)
     fields = templates.session_fields(found.template, run.parameters)
     chosen = str(templates.merge(fields, run.overrides).get("resource_group", DEFAULT_GROUP))
     group = await call.deps.store.groups.get(chosen)
@@ -272,9 +282,9 @@ async def _filled_in(
 
     # A session that an administrator starts from somebody else's template has no more rights than
     # that person's own programs.
-    made = replace(call, body=spec, scope=call.scope.isolating(found.isolated))  # type: ignore[arg-type]
+    scope = call.scope.isolating(found.isolated)
     limits_of_it = run_limits.of_template(found.ref, found.template)
-    return made, sessions.OfTemplate(found.ref, recorded, limits_of_it)  # type: ignore[return-value]
+    return spec, scope, sessions.OfTemplate(found.ref, recorded, limits_of_it)
 
 
 def _check_owner(role: Role, query: OwnerQuery) -> None:

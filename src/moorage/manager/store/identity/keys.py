@@ -12,6 +12,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.link.messages import BudgetGrant, KeyGrant, ProjectGrant, RequestLimits
 from moorage.common.model.errors import (
     Conflict,
+    Forbidden,
     InvalidInput,
     MoorageError,
     NotFound,
@@ -215,6 +216,27 @@ class KeyStore:
             await self._connection.fetch(SQL["key_record_use"], row["id"])
 
         return found
+
+    async def of_user(self, owner: Owner, granted: Role) -> ApiKey:
+        """The rights that a key of this user in this project would have now, if it had been created
+        with the role ``granted``. Raises ``Forbidden`` with the reason if it would have none."""
+        row = await self._db.fetchrow(SQL["user_rights"], owner.user, owner.project)
+        for kind, name, status in (
+            ("user", owner.user, row["user_status"]),
+            ("project", owner.project, row["project_status"]),
+        ):
+            if status != "active":
+                raise Forbidden(
+                    f"{kind} {name!r} is {status or 'unknown'}", next_step="ask an administrator"
+                )
+
+        key = key_of_row(row, owner.user, granted)
+        if key is None:
+            raise Forbidden(
+                f"user {owner.user!r} has no role in project {owner.project!r}",
+                next_step="ask a project admin: `moorage projects members set`",
+            )
+        return key
 
     async def refusal(self, sha256: str) -> Unauthenticated:
         """Why ``find`` found no valid key. Only its owner has the secret and learns the reason."""

@@ -49,7 +49,10 @@ BEGIN
             WHERE CASE WHEN is_project THEN project ELSE username END = OLD.name)),
         (11, 'entries in the audit log', EXISTS (
             SELECT FROM audit_log
-            WHERE CASE WHEN is_project THEN project ELSE user_name END = OLD.name))
+            WHERE CASE WHEN is_project THEN project ELSE user_name END = OLD.name)),
+        (12, 'cron jobs', EXISTS (
+            SELECT FROM cron_jobs
+            WHERE CASE WHEN is_project THEN project ELSE owner END = OLD.name))
     ) w(place, what, exist) WHERE w.exist;
 
     IF found IS NULL AND is_project AND OLD.name = 'default' THEN

@@ -7,7 +7,7 @@ it was given to a kernel; the others are those from ``next`` on.
 from alembic import op
 
 revision = "202611282140"
-down_revision = "202611282100"
+down_revision = "202611282130"
 branch_labels = None
 depends_on = None
 functions = "7fffeceb628c573d"

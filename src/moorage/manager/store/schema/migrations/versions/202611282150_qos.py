@@ -12,7 +12,7 @@ revision = "202611282150"
 down_revision = "202611282140"
 branch_labels = None
 depends_on = None
-functions = "befff659bf10e12f"
+functions = "e81ff5c498381aba"
 
 _SLOTS = "jsonb NOT NULL DEFAULT '{{}}' CHECK (jsonb_typeof({0}) = 'object')"
 _COUNT = "integer CHECK ({0} BETWEEN 1 AND 1000000)"
