@@ -11,6 +11,7 @@ RUNS = "manager/workloads/cron_runs.py"
 HANDLERS = "manager/api/pipelines/cron_jobs.py"
 LOOP = "manager/loops/cron_controller.py"
 PURE = ("tests/unit/manager/test_cron_times.py",)
+STOPS = ("tests/store/test_session_stops.py",)
 STORED = ("tests/store/api/test_api_cron_jobs.py",)
 
 MUTATIONS = (
@@ -72,6 +73,27 @@ MUTATIONS = (
         "            if at is not None:\n                known",
         "            if False:\n                known",
         STORED,
+    ),
+    Mutation(
+        "the steps of an overdue pipeline end as if their user had stopped them",
+        "manager/termination.py",
+        "reason=stop.reason, term=term",
+        "term=term",
+        STOPS,
+    ),
+    Mutation(
+        "a retry of a pipeline has the rest of its time",
+        "manager/store/pipelines/sql/pipeline_create.sql",
+        "DO UPDATE SET deadline_at = excluded.deadline_at",
+        "DO NOTHING",
+        STOPS,
+    ),
+    Mutation(
+        "a former leader stops overdue pipelines",
+        "manager/store/sessions/sql/session_stops_overdue.sql",
+        " AND EXISTS (SELECT FROM lease)\n",
+        "\n",
+        STOPS,
     ),
     Mutation(
         "a cron job of a disabled user runs",

@@ -220,3 +220,75 @@ async def test_all_sessions_of_a_user_stop_but_replicas_and_those_of_others(stor
         )
 
     assert await store.session_stops.open(0) == []
+
+
+async def pipeline_leader(store: Store) -> StopController:
+    """A leader that knows the time of the database, by which deadlines pass."""
+    await store.database.fetch("DELETE FROM leases")
+    clock = ManualClock()
+    leader = Leader(store, clock)
+    await leader.run_once()
+    await leader.deadlines.run_once()
+    return StopController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock)
+
+
+async def overdue(store: Store) -> None:
+    await store.database.fetch("UPDATE pipelines SET deadline_at = now() - interval '1 minute'")
+
+
+async def test_a_pipeline_is_stopped_when_its_time_is_up(store: Store) -> None:
+    await FakeAgent(store).report()
+    async with serve(store) as api:
+        request = body(step("a"), step("b", "a")) | {"timeout_s": 3600}
+        made = await post(api, "admin", "", request)
+        assert made["deadline_at"] is not None
+        assert await schedule(store) == 1
+        controller = await pipeline_leader(store)
+        await controller.run_once()
+        assert await statuses(store) == ["SCHEDULED", "PENDING"]
+
+        await overdue(store)
+        await controller.run_once()
+        await passes(store)
+        await controller.run_once()
+        assert await statuses(store) == ["TERMINATING", "CANCELLED"]
+        rows = await store.database.fetch("SELECT DISTINCT reason FROM sessions")
+        assert [row["reason"] for row in rows] == [Reason.PIPELINE_TIMEOUT]
+
+        await controller.run_once()
+        assert await store.session_stops.open(0) == []
+        await store.database.fetch("UPDATE sessions SET status = 'ERROR' WHERE name LIKE 'a-%'")
+        shown = await post(api, "admin", "/train/retry", expected=202)
+        assert shown["deadline_at"] is None, "the answer has the pipeline as it was read"
+        status, text = await api.call("admin", "GET", "/v1/pipelines/train")
+        assert (status, json.loads(text)["deadline_at"] is not None) == (200, True)
+
+
+async def test_a_pipeline_that_ended_in_time_is_not_stopped(store: Store) -> None:
+    async with serve(store) as api:
+        await post(api, "ann", "", body(step("a")) | {"timeout_s": 1})
+        await store.database.fetch("UPDATE sessions SET status = 'TERMINATED'")
+        await overdue(store)
+        await (await pipeline_leader(store)).run_once()
+        assert await store.session_stops.open(0) == []
+        rows = await store.database.fetch("SELECT deadline_at FROM pipelines")
+        assert [row["deadline_at"] for row in rows] == [None]
+
+
+async def test_a_former_leader_stops_no_overdue_pipeline(store: Store) -> None:
+    async with serve(store) as api:
+        await post(api, "ann", "", body(step("a")) | {"timeout_s": 1})
+    await overdue(store)
+    controller = await pipeline_leader(store)
+    await store.database.fetch("DELETE FROM leases")
+    await controller.run_once()
+    assert await store.session_stops.open(0) == []
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, 1e12, "soon"])
+async def test_invalid_time_limits_of_pipelines_are_refused(
+    store: Store, timeout_s: object
+) -> None:
+    async with serve(store) as api:
+        request = body(step("a")) | {"timeout_s": timeout_s}
+        assert (await api.call("ann", "POST", "/v1/pipelines", request))[0] == 422

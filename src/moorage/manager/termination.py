@@ -155,7 +155,7 @@ class SessionTerminator:
             stopped = 0
             for start in range(0, len(remaining), TOGETHER):
                 some = remaining[start : start + TOGETHER]
-                stopped += await self.stop_all(stop.asked_by, some, term=term)
+                stopped += await self.stop_all(stop.asked_by, some, reason=stop.reason, term=term)
                 if clock.monotonic() >= until:
                     return StopState.GOES_ON if stopped else StopState.WAITS
 

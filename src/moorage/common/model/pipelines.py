@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from moorage.common.model.base import Model, Name
+from moorage.common.model.base import Model, Name, Seconds
 from moorage.common.model.outputs import MAX_OUTPUTS, Folder, Input, expand_input, overlap
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.spec_fields import NoNul
@@ -271,6 +271,13 @@ class PipelineSpec(Model):
 
     kind: Literal["pipeline"] = "pipeline"
     name: Name
+    timeout_s: Seconds | None = Field(
+        default=None,
+        description=(
+            "Time limit of the whole pipeline, in seconds from its creation, or from its latest "
+            "retry. Steps that have not ended by then are stopped. null: none."
+        ),
+    )
     steps: Annotated[list[Step], Field(min_length=1, max_length=MAX_STEPS)]
 
     @model_validator(mode="before")

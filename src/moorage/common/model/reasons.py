@@ -56,6 +56,7 @@ class Reason(StrEnum):
     OUTPUT_FAILED = "output-failed"
     OOM = "oom"
     TIMEOUT = "timeout"
+    PIPELINE_TIMEOUT = "pipeline-timeout"
     MAX_LIFETIME = "max-lifetime"
     IDLE_TIMEOUT = "idle-timeout"
     BUDGET_EXHAUSTED = "budget-exhausted"
@@ -317,6 +318,11 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         Reason.TIMEOUT: ReasonInfo(
             "the session ran longer than its timeout_s",
             "raise the limit: `--timeout`, or timeout_s in a specification",
+            failure=True,
+        ),
+        Reason.PIPELINE_TIMEOUT: ReasonInfo(
+            "the timeout_s of the session's pipeline passed",
+            "raise timeout_s of the pipeline, or retry it, which starts its time again",
             failure=True,
         ),
         Reason.MAX_LIFETIME: ReasonInfo("the session reached its max_lifetime_s", "start it again"),

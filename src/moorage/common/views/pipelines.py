@@ -69,6 +69,10 @@ class PipelineView(BaseModel):
     user: str
     created_at: datetime
     created_by: str
+    deadline_at: datetime | None = Field(
+        default=None,
+        description="When its timeout_s passes. null: it has none, or the time has passed.",
+    )
     state: StepState
     counts: dict[StepState, int] = Field(description="Number of steps and elements by state.")
     arrays: list[ArrayView] = Field(default=[], description="The steps that are arrays.")

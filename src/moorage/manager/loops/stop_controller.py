@@ -1,4 +1,5 @@
-"""Stop controller: completes stops of many sessions that a request has begun but not finished."""
+"""Stop controller: completes stops of many sessions that a request has begun but not finished, and
+stops pipelines whose time is up."""
 
 from __future__ import annotations
 
@@ -28,12 +29,22 @@ class StopController:
         self.loop = Loop("stops", self.run_once, interval_s=INTERVAL_S, clock=clock)
 
     async def run_once(self) -> None:
+        await self._stop_overdue()
         for stop in await self._open():
             if (term := self._leader.term) is None:
                 return
             state = await self._terminator.carry_out(stop, self._clock, for_s=EACH_S, term=term)
             if state is StopState.GOES_ON:
                 self.loop.nudge()
+
+    async def _stop_overdue(self) -> None:
+        """Request the stops of pipelines whose time is up. The time is that by which the leader
+        acts on the deadlines of sessions, which a jump of the database's clock does not bring
+        forward."""
+        stops = self._store.session_stops
+        while (term := self._leader.term) is not None:
+            if not await stops.ask_for_overdue(self._leader.deadlines.now(), term):
+                return
 
     async def _open(self) -> list[SessionStop]:
         return [] if self._leader.term is None else await self._store.session_stops.open(ANSWER_S)

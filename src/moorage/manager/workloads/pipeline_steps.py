@@ -63,6 +63,7 @@ class OnceOnly:
 @dataclass(frozen=True)
 class StoredPipeline:
     """``text``: its specification as JSON, which is large and is read only where needed.
+    ``deadline_at``: when its time is up; None if it has no limit, or once its stop was requested.
     ``stopping``: a stop was requested, but not all of its steps have begun to stop."""
 
     id: str
@@ -73,6 +74,7 @@ class StoredPipeline:
     created_by: str
     text: str
     stopping: bool = False
+    deadline_at: datetime | None = None
 
     @cached_property
     def spec(self) -> PipelineSpec:

@@ -563,6 +563,7 @@ def _summary(
         user=found.owner,
         created_at=found.created_at,
         created_by=found.created_by,
+        deadline_at=found.deadline_at,
         state=pipelines.pipeline_state(counts),
         counts=dict(counts),
         arrays=[

@@ -54,10 +54,11 @@ _MARGIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``created_at``: when a new pipeline was created."""
+    """``created_at``: when a new pipeline was created. ``deadline_at``: when its time is up."""
 
     sessions: Sequence[NewSession]
     created_at: Any
+    deadline_at: Any
 
 
 class PipelineStore:
@@ -124,6 +125,7 @@ class PipelineStore:
                 created_at=made.created_at,
                 created_by=scope.actor,
                 text=text,
+                deadline_at=made.deadline_at,
             ),
             await self.steps(pipeline_id)
             if any(session.adopted_from for session in made.sessions)
@@ -280,7 +282,7 @@ class PipelineStore:
         if sharing := [SessionId(made.id) for made in new if made.adopted_from]:
             self._notifier.notify_kernels(sharing)
 
-        return _Written(new, row["created_at"])
+        return _Written(new, row["created_at"], row["deadline_at"])
 
     async def _with_results(
         self, scope: Scope, steps: Sequence[NewStep], new: Sequence[NewSession]
@@ -402,6 +404,7 @@ def _stored(row: Any) -> StoredPipeline:
         created_at=row["created_at"],
         created_by=row["created_by"],
         text=text,
+        deadline_at=row["deadline_at"],
     )
 
 

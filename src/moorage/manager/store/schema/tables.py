@@ -103,6 +103,7 @@ pipelines = table(
         "spec": JSONB(),
         "created_at": TIME,
         "created_by": Text(),
+        "deadline_at": [TIME],
     },
 )
 

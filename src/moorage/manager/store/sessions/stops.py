@@ -9,6 +9,7 @@ from datetime import datetime
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
+from moorage.common.model.reasons import Reason
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
@@ -17,11 +18,13 @@ from moorage.manager.store.database.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class SessionStop:
-    """``asked_by``: the actor. The stop applies to the sessions that existed at ``asked_at``."""
+    """``asked_by``: the actor. The stop applies to the sessions that existed at ``asked_at``.
+    ``reason``: the reason with which they end."""
 
     id: str
     asked_at: datetime
     asked_by: str
+    reason: Reason = Reason.USER_REQUESTED
 
 
 class SessionStopStore:
@@ -46,6 +49,12 @@ class SessionStopStore:
         """Stops that were requested at least this long ago and are not completed."""
         return [_stop(row) for row in await self._db.fetch(SQL["session_stops_open"], since_s)]
 
+    async def ask_for_overdue(self, now: datetime, term: int) -> int:
+        """Request the stop of pipelines whose ``timeout_s`` had passed at ``now``, under the
+        leader's term. Returns their number."""
+        args = self._clock.new_id(), now, term
+        return len(await self._db.fetch(SQL["session_stops_overdue"], *args))
+
     async def remaining(self, stop: SessionStop) -> Sequence[SessionId]:
         """The sessions that the stop still has to reach, in the order in which they are stopped."""
         rows = await self._db.fetch(SQL["session_stop_remaining"], stop.id)
@@ -57,4 +66,4 @@ class SessionStopStore:
 
 
 def _stop(row: Row) -> SessionStop:
-    return SessionStop(row["id"], row["asked_at"], row["asked_by"])
+    return SessionStop(row["id"], row["asked_at"], row["asked_by"], Reason(row["reason"]))

@@ -69,10 +69,14 @@ WITH input AS (
     SELECT * FROM problem UNION ALL SELECT * FROM over_quota UNION ALL SELECT * FROM over_limit
     UNION ALL SELECT * FROM stale
 ), pipeline AS (
-    INSERT INTO pipelines (id, name, project, owner, spec, created_by)
-    SELECT $30::uuid, $31::text, i.project, i.owner, $32::text::jsonb, i.created_by FROM input i
-    WHERE i.n = 1 AND NOT EXISTS (SELECT FROM refused) ON CONFLICT (id) DO NOTHING
-    RETURNING created_at
+    INSERT INTO pipelines (id, name, project, owner, spec, created_by, deadline_at)
+    SELECT $30::uuid, $31::text, i.project, i.owner, $32::text::jsonb, i.created_by,
+           now() + make_interval(secs => as_number($32::text::jsonb -> 'timeout_s')::float8)
+    FROM input i
+    -- A retry starts the time of the pipeline again.
+    WHERE i.n = 1 AND NOT EXISTS (SELECT FROM refused)
+    ON CONFLICT (id) DO UPDATE SET deadline_at = excluded.deadline_at
+    RETURNING created_at, deadline_at
 ), created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots,
                           endpoint_id, created_by, deadline_at, owner, project, starts_at,
@@ -176,5 +180,6 @@ WITH input AS (
     WHERE NOT EXISTS (SELECT FROM refused)
 )
 SELECT r.n, r.problem, r.scope, r.name, r.allowed, r.there,
-       ARRAY(SELECT id FROM changed) AS changed, (SELECT created_at FROM pipeline) AS created_at
+       ARRAY(SELECT id FROM changed) AS changed, (SELECT created_at FROM pipeline) AS created_at,
+       (SELECT deadline_at FROM pipeline) AS deadline_at
 FROM (SELECT true) one LEFT JOIN (SELECT * FROM refused ORDER BY n LIMIT 1) r ON true

@@ -1,7 +1,7 @@
--- Move the deadlines of live sessions and of drains by $1 seconds, after the database's clock was
--- set forward by that amount. A deadline that was set after the jump is then late, which is
--- harmless. Only the leader in its term ($2) may do so, and only as the first to correct this jump
--- ($3: the corrections before it): a repeated call changes nothing, and returns no row.
+-- Move the deadlines of live sessions, pipelines and drains by $1 seconds, after the database's
+-- clock was set forward by that amount. A deadline that was set after the jump is then late, which
+-- is harmless. Only the leader in its term ($2) may do so, and only as the first to correct this
+-- jump ($3: the corrections before it): a repeated call changes nothing, and returns no row.
 WITH lease AS (
     UPDATE leases SET clock_jumps = clock_jumps + 1
     WHERE name = 'leader' AND term = $2 AND expires_at > now() AND clock_jumps = $3
@@ -21,5 +21,11 @@ WITH lease AS (
 ), postponed AS (
     UPDATE agents a SET stop_at = a.stop_at + make_interval(secs => $1) FROM draining d
     WHERE a.id = d.id
+), pipelines_due AS MATERIALIZED (
+    SELECT p.id FROM pipelines p WHERE p.deadline_at IS NOT NULL AND EXISTS (SELECT FROM lease)
+    ORDER BY p.id FOR NO KEY UPDATE OF p
+), pipelines_postponed AS (
+    UPDATE pipelines p SET deadline_at = p.deadline_at + make_interval(secs => $1)
+    FROM pipelines_due d WHERE p.id = d.id
 )
 SELECT clock_jumps FROM lease

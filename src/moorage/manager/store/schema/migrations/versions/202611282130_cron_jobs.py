@@ -1,4 +1,4 @@
-"""Cron jobs and their runs.
+"""Cron jobs and their runs, and time limits of pipelines.
 
 A run starts at most once: ``cron_runs`` is unique by cron job and scheduled time, and the statement
 that creates the session of a run also marks the run as started, by a trigger on its idempotency
@@ -68,8 +68,15 @@ _STATEMENTS = (
 )
 
 
+_TIMEOUTS = (
+    "ALTER TABLE pipelines ADD COLUMN deadline_at timestamptz",
+    "CREATE INDEX pipelines_overdue ON pipelines (deadline_at) WHERE deadline_at IS NOT NULL",
+    "ALTER TABLE session_stops ADD COLUMN reason text NOT NULL DEFAULT 'user-requested'",
+)
+
+
 def upgrade() -> None:
-    for statement in _STATEMENTS:
+    for statement in (*_STATEMENTS, *_TIMEOUTS):
         op.execute(statement)
     op.execute(function_statements()["cron_run_started"])
     op.execute(
