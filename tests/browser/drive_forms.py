@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from console_page import CHROMIUM, Console
+from forms_of_cron_jobs import cron_jobs
 from forms_of_endpoints import catalog, endpoints
 from forms_of_rollouts import rollouts
 from forms_of_sessions import outage, sessions
@@ -21,6 +22,7 @@ PARTS = {
     "sessions": sessions,
     "templates": templates,
     "pipelines": pipelines,
+    "cron-jobs": cron_jobs,
     "endpoints": endpoints,
     "rollouts": rollouts,
     "catalog": catalog,

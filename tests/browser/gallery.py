@@ -41,6 +41,7 @@ NAMES = {
     "/agents/$id": "sim-0",
     "/sessions/$ref": "waits",
     "/pipelines/$ref": "digits",
+    "/cron-jobs/$ref": "report",
     "/templates/$name": "train",
     "/endpoints/$name": "tiny",
     "/projects/$name": "default",

@@ -28,6 +28,11 @@ POSSESSIONS: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("PUT", "/v1/budgets/project/month/gpu/default", {"soft": 1, "hard": 100_000_000}),
     ("PUT", "/v1/secrets/hub-token", {"value": "not a secret"}),
     (
+        "POST",
+        "/v1/cron-jobs",
+        {"name": "report", "cron": "30 7 * * *", "session": {"command": ["true"]}},
+    ),
+    (
         "PUT",
         "/v1/templates/train",
         {

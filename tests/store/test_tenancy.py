@@ -49,7 +49,16 @@ BOB = Scope.system("bob", Owner("bob", "speech"))
 TENANT_PARTS = {
     "sessions": {"sessions"},
     "serving": {"endpoints", "workspaces", "templates", "events"},
-    "batch": {"cron-jobs", "pipelines", "secrets", "limits", "metrics", "overview", "stats"},
+    "batch": {
+        "calendar",
+        "cron-jobs",
+        "pipelines",
+        "secrets",
+        "limits",
+        "metrics",
+        "overview",
+        "stats",
+    },
     "identity": {"keys", "ssh-keys", "projects", "subscriptions"},
     "usage": {"qos", "quotas", "budgets", "usage", "occupancy"},
 }
@@ -240,6 +249,8 @@ class World:
         assert "{" not in path, f"{route.method} {route.path}: say here which resource it names"
         if route.handler.__module__.endswith("decisions"):
             path += "?from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00Z"
+        if route.path == "/v1/calendar":
+            path += "?start=2026-01-01T00:00:00Z&end=2026-01-02T00:00:00Z"
         if route.path.endswith("/files/content"):
             path += "?path=x"
         return path

@@ -24,6 +24,8 @@ const NAVIGATION = [
     [
       ["sessions", "/sessions"],
       ["pipelines", "/pipelines"],
+      ["cronJobs", "/cron-jobs"],
+      ["calendar", "/calendar"],
       ["templates", "/templates"],
       ["endpoints", "/endpoints"],
       ["catalog", "/catalog"],

@@ -47,6 +47,12 @@ export interface PipelineSearch {
   state?: StepState | undefined;
 }
 
+/** The period of the calendar: the week or month of `day`. */
+interface CalendarSearch {
+  view?: "month" | undefined;
+  day?: string | undefined;
+}
+
 interface AgentSearch extends ListSearch {
   group?: string | undefined;
 }
@@ -139,6 +145,41 @@ const session = createRoute({
     path: typeof search.path === "number" ? String(search.path) : text(search.path),
   }),
   component: lazyRouteComponent(() => import("@/pages/sessions/SessionPage"), "SessionPage"),
+});
+
+const cronJobs = createRoute({
+  getParentRoute: () => root,
+  path: "/cron-jobs",
+  validateSearch: listSearch,
+  component: lazyRouteComponent(() => import("@/pages/cron/CronJobs"), "CronJobs"),
+});
+
+const newCronJob = createRoute({
+  getParentRoute: () => root,
+  path: "/new-cron-job",
+  component: lazyRouteComponent(() => import("@/pages/cron/EditCronJob"), "NewCronJob"),
+});
+
+const cronJob = createRoute({
+  getParentRoute: () => root,
+  path: "/cron-jobs/$ref",
+  component: lazyRouteComponent(() => import("@/pages/cron/CronJobPage"), "CronJobPage"),
+});
+
+const changeCronJob = createRoute({
+  getParentRoute: () => root,
+  path: "/cron-jobs/$ref/change",
+  component: lazyRouteComponent(() => import("@/pages/cron/EditCronJob"), "ChangeCronJob"),
+});
+
+const calendar = createRoute({
+  getParentRoute: () => root,
+  path: "/calendar",
+  validateSearch: (search: Record<string, unknown>): CalendarSearch => ({
+    view: search.view === "month" ? "month" : undefined,
+    day: typeof search.day === "string" && /^\d{4}-\d{2}-\d{2}$/.test(search.day) ? search.day : undefined,
+  }),
+  component: lazyRouteComponent(() => import("@/pages/cron/Calendar"), "Calendar"),
 });
 
 const pipelines = createRoute({
@@ -306,6 +347,11 @@ const tree = root.addChildren([
   pipelines,
   pipeline,
   newPipeline,
+  cronJobs,
+  newCronJob,
+  cronJob,
+  changeCronJob,
+  calendar,
   templates,
   template,
   newTemplate,

@@ -1,6 +1,6 @@
 import { useSyncExternalStore } from "react";
 import { serverNow } from "@/api/connection";
-import { dateTime, duration, relative } from "./format";
+import { dateTime, duration, moment, relative } from "./format";
 
 // One timer redraws all ages on the page.
 const listeners = new Set<() => void>();
@@ -48,4 +48,13 @@ export function Lasted({
   }
   const end = until ? Date.parse(until) : serverNow();
   return <span title={dateTime(from)}>{duration(end - Date.parse(from))}</span>;
+}
+
+/** A date and time, such as "30 Nov 2026, 07:30"; in a time zone of its own if `zone` is given. */
+export function Moment({ at, zone }: { at: string; zone?: string }) {
+  return (
+    <time dateTime={at} title={relative(at)}>
+      {moment(at, zone)}
+    </time>
+  );
 }

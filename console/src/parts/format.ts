@@ -106,6 +106,20 @@ export function dateTime(iso: string): string {
   return DATE_TIME.format(new Date(iso));
 }
 
+/** The date, weekday and minute of a time, in the zone of the browser or in `zone`. */
+export function moment(iso: string, zone?: string): string {
+  return new Intl.DateTimeFormat([...LOCALES], {
+    weekday: "short",
+    year: "numeric",
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
+    ...(zone ? { timeZone: zone, timeZoneName: "short" } : {}),
+  }).format(new Date(iso));
+}
+
 export function clockTime(at: number): string {
   return CLOCK.format(new Date(at));
 }

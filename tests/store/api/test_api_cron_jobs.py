@@ -476,3 +476,30 @@ def _all(cron: Cron) -> Any:
     from moorage.manager.identity.scope import Scope
 
     return Scope.system()
+
+
+async def test_calendar(cron: Cron) -> None:
+    await cron.create()
+    await cron.create(name="often", cron="* * * * *")
+    due = await cron.make_due()
+    await cron.look()
+    session = {"command": ["x"], "name": "later"}
+    at = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
+    await cron.api.request("POST", "/v1/sessions", key=MEMBER_KEY, json=session | {"starts_at": at})
+    period = {
+        "start": (due - timedelta(days=1)).isoformat(),
+        "end": (due + timedelta(days=3)).isoformat(),
+    }
+    _, calendar = await cron.api.request("GET", "/v1/calendar", key=MEMBER_KEY, params=period)
+    entries = calendar["entries"]
+    assert calendar["complete"]
+    assert [entry["at"] for entry in entries] == sorted(entry["at"] for entry in entries)
+    kinds = {(entry["kind"], entry["name"]) for entry in entries}
+    assert {("run", "report"), ("coming", "report"), ("coming", "often")} < kinds
+    assert ("session", "later") in kinds
+    assert len(entries) < 20, "many runs a day are one entry"
+    assert max(entry["count"] for entry in entries) == 24 * 60
+
+    period["end"] = (due + timedelta(days=90)).isoformat()
+    response, problem = await cron.api.request("GET", "/v1/calendar", params=period)
+    check_problem(response, problem, 422, "invalid-input")

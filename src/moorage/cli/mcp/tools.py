@@ -20,6 +20,7 @@ _WITHHELD = frozenset(
         *(
             "audit",
             "ca",
+            "calendar",
             "catalog",
             "cron-jobs",
             "events",

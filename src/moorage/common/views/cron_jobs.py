@@ -32,6 +32,7 @@ class CronRunView(View):
 
     id: str
     cron_job: str = Field(description="Name of its cron job.")
+    cron_job_id: str
     scheduled_at: datetime = Field(description="When the run was due.")
     state: CronRunState
     by_hand: bool = Field(default=False, description="Somebody started it with `run`.")

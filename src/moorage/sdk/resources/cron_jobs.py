@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from moorage.common.model.cron_jobs import CronJobSpec, CronTimesSpec, NewCronJob
+from moorage.common.views.calendar import Calendar
 from moorage.common.views.cron_jobs import CronJobView, CronRunView, CronTimesView
 from moorage.sdk.paged_list import PagedList
 from moorage.sdk.resource import Resource, SyncResource, blocking, listed
@@ -35,6 +38,12 @@ class CronJobs(Resource):
     def runs(self, ref: str) -> PagedList[CronRunView]:
         """The runs of a cron job, newest first."""
         return self._list(CronRunView, f"/v1/cron-jobs/{segment(ref)}/runs")
+
+    async def calendar(self, start: datetime, end: datetime) -> Calendar:
+        """Past and coming runs of all cron jobs, and starts of pending sessions, in a period of at
+        most 62 days."""
+        query = {"start": start.isoformat(), "end": end.isoformat()}
+        return await self._call(Calendar, "GET", "/v1/calendar", query=query)
 
     async def put(self, ref: str, spec: CronJobSpec, *, version: int | None = None) -> CronJobView:
         """Replace the specification. ``version``: refuse (412) if it has another version now."""
@@ -70,6 +79,7 @@ class SyncCronJobs(SyncResource[CronJobs]):
     list = listed(CronJobs.list)
     get = blocking(CronJobs.get)
     runs = listed(CronJobs.runs)
+    calendar = blocking(CronJobs.calendar)
     put = blocking(CronJobs.put)
     delete = blocking(CronJobs.delete)
     suspend = blocking(CronJobs.suspend)

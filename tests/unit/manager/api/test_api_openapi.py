@@ -126,6 +126,7 @@ EXPECTED = {
     "/v1/pipelines": {"get", "post"},
     "/v1/pipelines/{ref}": {"get"},
     "/v1/pipelines/{ref}/graph.svg": {"get"},
+    "/v1/calendar": {"get"},
     "/v1/cron-jobs": {"get", "post"},
     "/v1/cron-jobs/plan": {"post"},
     "/v1/cron-jobs/{ref}": {"get", "put", "delete"},

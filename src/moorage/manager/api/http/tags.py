@@ -7,6 +7,7 @@ TAGS = {
     "audit": "Who changed what, and when.",
     "budgets": "Limits on what projects, users and keys may use in a period.",
     "ca": "The certificate authority of the links between managers, agents and proxies.",
+    "calendar": "Past and coming runs of cron jobs, and starts of pending sessions.",
     "catalog": "Well-tried models, what they need, and which agents they fit.",
     "cron-jobs": "Sessions and pipelines that start at the times of a cron expression.",
     "endpoints": "Served models: their replicas, revisions and rollouts.",

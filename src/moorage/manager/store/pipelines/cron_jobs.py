@@ -383,6 +383,7 @@ def _run(row: Row, steps: dict[StepState, int] | None) -> CronRunView:
     return CronRunView(
         id=row["id"],
         cron_job=row["cron_job_name"],
+        cron_job_id=row["cron_job"],
         scheduled_at=row["scheduled_at"],
         state=state,
         by_hand=row["by_hand"],
