@@ -227,7 +227,7 @@ class CronJobStore:
         steps: dict[str, dict[StepState, int]] = {}
         for pipeline_id, found in counts.items():
             states = steps.setdefault(pipeline_id, {})
-            for status, result, reason, n in found:
+            for status, result, reason, n, _step in found:
                 state = pipelines.step_state(status, result, reason)
                 states[state] = states.get(state, 0) + n
 

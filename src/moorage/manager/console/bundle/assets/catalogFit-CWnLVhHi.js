@@ -1,1 +1,0 @@
-import{Gt as e,Ht as t}from"./index-BsGVBZBQ.js";var n=(n,r,i)=>({queryKey:[`agents`,`catalog`,n,r,i],queryFn:()=>e(t.GET(`/v1/catalog/{model}`,{params:{path:{model:n},query:{resource_group:r,context:i}}}))});export{n as t};
