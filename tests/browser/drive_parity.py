@@ -603,6 +603,40 @@ def sessions(console: Console, page: Page) -> None:
     assert call(console, "/v1/sessions/dev")["status"] in ("TERMINATING", "TERMINATED")
 
 
+def tasks(console: Console, page: Page) -> None:
+    """A list of three tasks, one of which fails; it is retried."""
+    script = "echo did $0; test $0 != bad"
+    post(
+        console,
+        "/v1/sessions",
+        {
+            "name": "scan",
+            "command": ["sh", "-c", script, "{}"],
+            "tasks": {"lines": "good\nbad\nfine", "workers": 1},
+            "resources": {"cpu": 0.1, "mem": "64MiB"},
+        },
+    )
+    console.go(page, "sessions/scan", "scan")
+    page.get_by_role("tab", name="Tasks").click()
+    panel = page.get_by_role("tabpanel")
+    expect(panel).to_contain_text("3 tasks · 2 succeeded · 1 failed", timeout=60_000)
+    look(console, page, "tasks")
+    row = panel.get_by_role("row").filter(has_text="bad")
+    expect(row).to_contain_text("FAILED")
+    row.get_by_role("button", name="Output").click()
+    expect(page.get_by_role("dialog")).to_contain_text("did bad")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    panel.get_by_label("Status").select_option("SUCCEEDED")
+    expect(panel.get_by_role("row")).to_have_count(3)
+
+    dialog = opened(page, "Retry")
+    dialog.get_by_label("Name").fill("scan-2")
+    dialog.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("heading", name="scan-2", level=1)).to_be_visible()
+    expect(panel).to_contain_text("1 task", timeout=60_000)
+    assert call(console, "/v1/sessions/scan-2/tasks/summary")["total"] == 1
+
+
 def scheduler_log(console: Console, page: Page) -> None:
     """With the session ``dev``, which was placed."""
     session = call(console, "/v1/sessions/dev")
@@ -705,6 +739,7 @@ def main(url: str, key: str, pictures: Path) -> None:
             console.complaints = [c for c in console.complaints if "401" not in c]
             agent = ask(f"join {join_tokens(console, page)}")
             scheduler_log(console, page)
+            tasks(console, page)
             sessions(console, page)
             workspaces(console, page)
             agents(console, page, agent)

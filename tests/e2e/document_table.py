@@ -115,6 +115,8 @@ PAGES = {
     "docs/from-kubernetes.md": Page(),
     "docs/from-backend-ai.md": Page(),
     "docs/resource-groups.md": Page(),
+    "docs/cron-jobs.md": Page(),
+    "docs/pipelines.md": Page(),
     "docs/from-slurm.md": Page(absent={"moorage run --notify": RECEIVERS}),
     "docs/notifications.md": Page(
         absent={

@@ -95,6 +95,9 @@ BEFORE: dict[str, tuple[str, ...]] = {
         f"moorage run --name wait --no-wait {_SMALL} -- sleep 300",
         f"moorage run --name train --after wait --no-wait {_SMALL} -- true",
     ),
+    "moorage describe 'sweep[3]'": (
+        f"moorage run --array 0-5 --name sweep --no-wait {_SMALL} -- sleep 300",
+    ),
     "moorage tasks list scan": (f"moorage run --name scan --tasks token.txt {_SMALL} -- true",),
     "moorage serve ./tiny.gguf --min 0 --max 4 --scale-on waiting=2 --idle-timeout 5m": (
         "moorage stop tiny",
@@ -146,6 +149,7 @@ ABSENT: dict[str, str] = {
         MINUTES
     ),
     "moorage db verify /backups/moorage-2030-01-31.dump": "tests/e2e/test_documents.py",
+    "moorage cron create": "a name as its argument, or --file",
     "moorage stop": "a session or an endpoint as its argument",
     "moorage mcp": "a client: tests/e2e/test_mcp.py",
     "claude mcp add moorage -- moorage mcp --gpu-hours 20": AGENTS,

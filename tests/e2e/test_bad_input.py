@@ -182,7 +182,7 @@ async def test_malformed_and_large_bodies_and_unknown_models(
 ) -> None:
     management = which == "url"
     target = (
-        f"{one_node.url}/v1/sessions" if management else f"{one_node.openai_url}/chat/completions"
+        f"{one_node.url}/v1/endpoints" if management else f"{one_node.openai_url}/chat/completions"
     )
     headers = one_node.auth | {"Content-Type": "application/json"}
     async with aiohttp.ClientSession(headers=headers) as http:

@@ -237,6 +237,26 @@ async def test_budgets(one_node: Platform) -> None:
     ]
 
 
+async def test_changes(one_node: Platform) -> None:
+    await asyncio.to_thread(use_changes, one_node)
+
+
+def use_changes(platform: Platform) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{platform.env.get('PATH', os.defpath)}"
+    ran = subprocess.run(
+        ["sh", str(EXAMPLES / "changes.sh")],
+        env=platform.env | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "held by" in ran.stdout, f"why second: {ran.stdout}"
+    assert "suspended by" in ran.stdout, f"ps: {ran.stdout}"
+    assert re.search(r"group +default, priority 10, attempt 2", ran.stdout)
+
+
 async def test_qos(one_node: Platform) -> None:
     user = (await asyncio.to_thread(one_node.run, "keys", "list", "-o", "json")).stdout
     shown = await asyncio.to_thread(example, one_node, "qos.py")

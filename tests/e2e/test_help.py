@@ -99,6 +99,9 @@ def prepare(folder: Path, model: Path) -> None:
         archive.add(folder / "train.py", "train.py")
 
     (folder / "data.json").write_text("{}")
+    (folder / "cron-job.yaml").write_text(
+        'name: weekly\ncron: "@weekly"\nsession: {command: ["true"]}\n'
+    )
     key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "id_ed25519")]
     (folder / "id_ed25519").unlink()
     subprocess.run(key, check=shutil.which("ssh-keygen") is not None)

@@ -60,6 +60,7 @@ _TERMS = {
 
 # Ordered so that rows can be deleted.
 TABLES = (
+    "secrets", "deliveries", "event_outbox", "subscriptions", "cron_runs", "cron_jobs", "idempotency_keys",
     "pipeline_steps", "pipelines", "templates", "session_dependencies", "session_history", "allocations",
     "replaced_kernels", "kernels", "sessions", "endpoints", "agent_slots", "agents", "leases", "managers",
     "quotas", "ledger",
@@ -317,6 +318,7 @@ class Postgres:
                 f"TRUNCATE {table}" if truncate else f"DELETE FROM {table}"
             )
 
+        await self._connection.execute("DELETE FROM users WHERE name = 'root'")
         self.former_leaders.clear()
         await self._connection.execute("UPDATE resource_groups SET losses_held_since = NULL")
         self.time = 0.0

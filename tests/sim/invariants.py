@@ -54,6 +54,9 @@ class Invariants:
     async def check_templates(self) -> None:
         raise NotImplementedError
 
+    async def check_cron_runs(self) -> None:
+        raise NotImplementedError
+
     async def check_always(self, grace_s: float) -> None:
         """Checks that must hold at any time, including during faults."""
         # A separate manager process: no fault injection, and no crash.
@@ -78,6 +81,7 @@ class Invariants:
         await self.check_shared_runs()
         await self.check_quota()
         await self.check_ledger()
+        await self.check_cron_runs()
         await self.check_holds()
         await self.check_pipelines()
         await self.check_templates()

@@ -11,13 +11,16 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from moorage.common.aio.clock import ManualClock
 from moorage.common.link.messages import Contact, FullReportRequest, Orders, OrdersDelta
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import MoorageError, StoreUnavailable
+from moorage.manager.identity.keys import IdempotencyKey, Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import (
     AgentMonitor,
     GarbageCollector,
@@ -26,13 +29,20 @@ from moorage.manager.loops import (
     Scheduler,
     SessionController,
 )
+from moorage.manager.loops.cron_controller import CronController
 from moorage.manager.loops.lease_controller import LeaseController
+from moorage.manager.loops.notification_controller import NotificationController
+from moorage.manager.loops.notification_sender import NotificationSender
 from moorage.manager.metrics import ManagerMetrics
+from moorage.manager.notifications.mail import Mailer
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import LinkCaller
+from moorage.manager.secrets.keyring import Keyring
 from moorage.manager.store import Store
+from moorage.manager.store.pipelines.cron_jobs import CRON, CronJob, NewCronRun
 from moorage.manager.termination import SessionTerminator
+from moorage.manager.workloads.cron_runs import run_name
 
 from .database import CURRENT, EPOCH, ManagerCrashed, Operation, Postgres, SimulatedDatabase
 from .node import Node
@@ -113,14 +123,20 @@ class ManagerProcess:
     """One manager process, from its start to its crash."""
 
     def __init__(
-        self, name: str, postgres: Postgres, rng: random.Random, *, keep_unknown: bool = True
+        self,
+        name: str,
+        postgres: Postgres,
+        rng: random.Random,
+        *,
+        keep_unknown: bool = True,
+        keys: Path | None = None,
     ) -> None:
         self.name = name
         self.database = SimulatedDatabase(postgres)
         self.clock = SkewedClock(lambda: postgres.time, rng)
         self.store = Store(
             self.database.dsn, self.clock, lost_grace_s=LOST_GRACE_S, keep_unknown_kernels=keep_unknown,
-            database=self.database,
+            database=self.database, keyring=Keyring(keys, self.clock),
         )  # fmt: skip
         self.leader = Leader(self.store, self.clock)
         self.deadlines = self.leader.deadlines
@@ -141,7 +157,37 @@ class ManagerProcess:
         )
         self.leases = LeaseController(self.store, self.leader, self.clock)
         self.links = AgentLinks(self.store, _METRICS, self.clock)
+        self.cron = CronController(
+            self.store, self.leader, self.terminator, self.clock, start=self.start_cron_run
+        )
+        self.events = NotificationController(self.store, self.leader, self.clock)
+        self.sender: NotificationSender | None = None
         self.paused: list[Operation] = []
+
+    def automate(self, receiver: Any) -> None:
+        """Run cron jobs, and send notifications to this receiver."""
+        self.sender = NotificationSender(self.store, self.clock, receiver, cast(Mailer, None))
+
+    async def run_cron(self) -> None:
+        await self.cron.run_once()
+
+    async def assign_events(self) -> None:
+        await self.events.run_once()
+
+    async def send_notifications(self) -> None:
+        if self.sender is not None:
+            await self.sender.run_once()
+            await self.sender.finished()
+
+    async def start_cron_run(self, job: CronJob, run: NewCronRun, *, by_hand: bool = False) -> None:
+        """What ``CronSubmitter`` does, for a session of somebody who may do everything."""
+        assert job.spec.session is not None
+        name = run_name(job.name, run.scheduled_at, manual=by_hand)
+        spec = job.spec.session.model_copy(update={"name": name})
+        scope = Scope.system(f"cron:{job.name}", Owner(job.owner, job.project))
+        await self.store.sessions.create_once(
+            scope, spec, idempotency_key=IdempotencyKey(CRON, run.id)
+        )
 
     @property
     def crashed(self) -> bool:

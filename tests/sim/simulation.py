@@ -16,6 +16,7 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.templates import TemplateSpec
 from moorage.manager.identity.scope import Scope
 
+from .automation import Automation
 from .database import FAULT_NAMES, Operation, Postgres, draw_fault
 from .faults import Faults
 from .interleaving import Interleaving
@@ -32,7 +33,9 @@ CHECK_EVERY = 9
 FOREVER_S = 1e9
 
 
-class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, Invariants):
+class Simulation(
+    Interleaving, Pipelines, Automation, Workload, Programs, Faults, Restores, Invariants
+):
     """``log``: a text record of the run, the same for the same seed."""
 
     def __init__(self, seed: int, postgres: Postgres) -> None:
@@ -67,6 +70,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         self.keep_unknown = True
         self.id_rng = random.Random(seed + 1)
         self.manager_count = 0
+        self.begin_automation(seed)
         count = self.rng.choice([1, 2, 2])
         self.managers = [
             self.new_manager(n) for n in range(count if self.interleaving_rng is None else 2)
@@ -90,12 +94,15 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
 
     def new_manager(self, n: int) -> ManagerProcess:
         self.manager_count += 1
-        return ManagerProcess(
+        manager = ManagerProcess(
             f"manager-{n}.{self.manager_count}",
             self.postgres,
             self.id_rng,
             keep_unknown=self.keep_unknown,
+            keys=self.keys,
         )
+        self.automate(manager)
+        return manager
 
     def record(self, text: str) -> None:
         self.log.append(f"{self.postgres.time:8.1f} s  {text}")
@@ -124,6 +131,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
                 self.quota,
             )
 
+        await self.create_automation()
         for n in range(steps):
             await self.rng.choices(list(actions), list(actions.values()))[0]()
             await self.restart_crashed()
@@ -320,6 +328,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
                 ("sessions", manager.sessions.run_once),
                 ("replicas", manager.replicas.run_once),
                 ("beats", manager.store.reports.write_heartbeats),
+                *self.automation_loops(manager),
             )
         ]
         work += [lambda m=m: self.operate(m, "orders", m.links.run_once) for m in self.managers]  # type: ignore[misc]
@@ -331,6 +340,14 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
                 await self.restart_crashed()
                 if manager.crashed:
                     return
+
+    async def run_automation(self, seconds: float) -> None:
+        self.postgres.time += seconds
+        for manager in self.managers:
+            await self.operate(manager, "leader", manager.leader.run_once)
+        for manager in self.managers:
+            for name, run in self.automation_loops(manager):
+                await self.operate(manager, name, run)
 
     # After the faults.
 
@@ -386,10 +403,14 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         for m in self.managers:
             await self.operate(m, "clock", m.deadlines.run_once)
 
-        for loop in (
-            manager.monitor, manager.collector, manager.sessions, manager.replicas, manager.scheduler
-        ):  # fmt: skip
-            await self.operate(manager, loop.loop.name, loop.run_once)
+        loops = [
+            (loop.loop.name, loop.run_once)
+            for loop in (
+                manager.monitor, manager.collector, manager.sessions, manager.replicas, manager.scheduler
+            )
+        ]  # fmt: skip
+        for name, run in (*loops, *self.automation_loops(manager)):
+            await self.operate(manager, name, run)
 
         await self.expire_leases(manager)
         for manager in self.managers:
@@ -434,6 +455,10 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
     async def stop_everything(self) -> None:
         self.record("-- stop everything --")
         store = self.managers[0].store
+        await self.postgres.fetch("UPDATE cron_jobs SET suspended = true, next_at = NULL")
+        for _ in range(3):  # runs that were recorded start
+            await self.run_all(8)
+
         for row in await self.postgres.fetch("SELECT name FROM endpoints WHERE deleted_at IS NULL"):
             await store.endpoints.delete(Scope.system(), row["name"])
 
@@ -447,3 +472,4 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
 
         await self.check_always(10)
         await self.check_nothing_remains()
+        await self.check_automation(self.run_automation)

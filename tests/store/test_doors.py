@@ -73,6 +73,12 @@ def asked(world: World, kind: str, door: Door) -> list[tuple[Key, Session]]:
     return sorted(cases, key=lambda case: expected(door, *case) == 200)
 
 
+def _when(door: Door) -> tuple[bool, bool]:
+    """What changes a session comes after what reads it. A stop precedes a requeue, because a
+    pending session would be cancelled by a stop, and its workspace would then be looked for."""
+    return door.action is Action.CHANGE, door.name.endswith("/requeue")
+
+
 @pytest.mark.parametrize("kind", DOORS)
 async def test_every_door_decides_by_the_one_rule(
     store: Store, clock: StoreClock, kind: str
@@ -81,7 +87,7 @@ async def test_every_door_decides_by_the_one_rule(
     seen = set()
     async with serve(store) as api:
         world = await make_world(api, clock)
-        for door in sorted(DOORS[kind](), key=lambda one: one.action is Action.CHANGE):
+        for door in sorted(DOORS[kind](), key=_when):
             for key, session in asked(world, kind, door):
                 want = expected(door, key, session)
                 status = await door.ask(world, key, session)
@@ -178,6 +184,7 @@ def test_calls_of_the_links_that_open_a_session_for_a_user_are_in_the_matrix() -
     of_users = {"SshAccess.LogIn", "SshAccess.Open", "SshAccess.List"}
     assert served == of_users | {
         *("AgentLink.Attach", "AgentLink.SendLogs", "AgentLink.SendUsage", "AgentLink.Exec"),
+        "AgentLink.ExchangeTasks",
         *("AgentLink.SendWorkspaces", "AgentLink.FetchOutput", "AgentLink.NeededOutputs"),
         *("ManagerLink.ReadLog", "ManagerLink.RunCommand", "ManagerLink.AskWorkspaces"),
         *("ManagerLink.Identify", "Peers.Renew", "Peers.Hello", "SshAccess.HostKey"),
@@ -214,8 +221,10 @@ def test_nobody_else_decides() -> None:
         "proxy/apps/admission.py",
     }
     assert {one for one in reads if one.startswith(("manager/api", "manager/rpc", "proxy"))} == {
-        # These decide whether pipeline steps and sessions from templates run isolated.
+        # These decide whether pipeline steps, retried tasks and sessions from templates run
+        # isolated.
         "manager/api/pipelines/handlers.py",
+        "manager/api/sessions/tasks.py",
         "manager/api/sessions/templates.py",
         "proxy/apps/admission.py",
     }

@@ -118,6 +118,19 @@ async def test_an_end_is_sent_once_with_a_signature_that_public_libraries_verify
     assert await store.database.fetch("SELECT FROM event_outbox") == []
 
 
+async def test_only_what_happens_after_a_subscription_was_made_is_sent(
+    store: Store, notifications: Notifications, hook: Receiver
+) -> None:
+    """Also if the database's clock is set back afterwards."""
+    await subscribe(store, BOB, "others", hook.url)  # so that the outbox is written
+    await run_session(store, FakeAgent(store), ANN, "before")
+    await subscribe(store, ANN, "hook", hook.url)
+    await store.database.fetch("UPDATE subscriptions SET created_at = now() + interval '1 hour'")
+    await run_session(store, FakeAgent(store), ANN, "after")
+    await notifications.run()
+    assert [json.loads(body)["data"]["name"] for _, body in hook.requests] == ["after"]
+
+
 async def test_without_subscriptions_nothing_is_written(
     store: Store, notifications: Notifications
 ) -> None:

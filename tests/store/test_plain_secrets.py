@@ -15,6 +15,7 @@ from moorage.manager.store import Store
 from .tenancy_harness import Api, serve
 
 PROGRAM: dict[str, Any] = {"command": ["x"]}
+CRON: dict[str, Any] = {"cron": "0 0 1 1 *"}
 MODEL = PROGRAM | {"name": "model", "probe": {}, "replicas": 0}
 CHANGED = MODEL | {"name": "changed"}
 
@@ -68,6 +69,8 @@ def ways(env: dict[str, str]) -> dict[str, tuple[str, str, dict[str, Any]]]:
         ),
         "NewEndpoint": ("POST", "/v1/endpoints", MODEL | {"env": env}),
         "EndpointPatch": ("PATCH", "/v1/endpoints/changed", {"env": env}),
+        "NewCronJob": ("POST", "/v1/cron-jobs", CRON | {"name": "new", "session": spec}),
+        "CronJobSpec": ("PUT", "/v1/cron-jobs/changed", CRON | {"session": spec}),
         "GroupOptions": ("PUT", "/v1/groups/other", {"template_defaults": {"env": env}}),
         "NewGroup": (
             "POST",
@@ -111,6 +114,8 @@ async def _prepare(api: Api) -> None:
     for name, template in (("plain", {"spec": PROGRAM}), ("given", given)):
         assert (await api.call("admin", "PUT", f"/v1/templates/{name}", template))[0] == 200
     assert (await api.call("admin", "POST", "/v1/endpoints", CHANGED))[0] == 201
+    job = CRON | {"name": "changed", "session": PROGRAM}
+    assert (await api.call("admin", "POST", "/v1/cron-jobs", job))[0] == 201
     assert (await api.call("admin", "PUT", "/v1/groups/other", {}))[0] == 200
 
 

@@ -20,6 +20,7 @@ from moorage.server.doctor.priorities import check_priorities
 from .tenancy_harness import Api, serve
 
 PROGRAM: dict[str, Any] = {"command": ["x"]}
+CRON: dict[str, Any] = {"cron": "0 0 1 1 *"}
 MODEL = PROGRAM | {"name": "model", "probe": {}, "replicas": 0}
 
 
@@ -50,13 +51,24 @@ def ways(priority: int) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "PipelineSpec, template": ("POST", "/v1/pipelines", of_template("plain", **urgent)),
         "NewEndpoint": ("POST", "/v1/endpoints", MODEL | {"name": "new", "priority": priority}),
         "EndpointPatch": ("PATCH", "/v1/endpoints/model", {"priority": priority}),
+        "SessionPatch": ("PATCH", "/v1/sessions/waiting", {"priority": priority}),
+        "NewCronJob": (
+            "POST",
+            "/v1/cron-jobs",
+            CRON | {"name": f"new-{priority}", "session": PROGRAM | {"priority": priority}},
+        ),
+        "CronJobSpec": (
+            "PUT",
+            "/v1/cron-jobs/changed",
+            CRON | {"session": PROGRAM | {"priority": priority}},
+        ),
         "KeySpec": ("POST", "/v1/keys", {"name": f"key-{priority}", "max_priority": priority}),
         "KeyLimits": ("PATCH", "/v1/keys/ann", {"max_priority": priority}),
     }
 
 
 # Their callers have no role ceiling: only platform administrators may call them.
-UNBOUNDED = {"ProjectSpec", "ProjectPatch"}
+UNBOUNDED = {"ProjectSpec", "ProjectPatch", "QosOptions"}
 # The options of resource groups define the ceilings themselves.
 CEILINGS = {"GroupOptions", "NewGroup"}
 
@@ -98,6 +110,10 @@ async def test_each_way_is_bounded_by_role_and_group(store: Store, way: str) -> 
     async with serve(store) as api:
         assert await put(api, "plain") == 200
         assert (await api.call("ann", "POST", "/v1/endpoints", MODEL))[0] == 201
+        waiting = PROGRAM | {"name": "waiting"}
+        assert (await api.call("ann", "POST", "/v1/sessions", waiting))[0] == 201
+        job = CRON | {"name": "changed", "session": PROGRAM}
+        assert (await api.call("ann", "POST", "/v1/cron-jobs", job))[0] == 201
         refused, problem = await post(api, "ann", ways(11)[way])
         told = str(problem)
         assert refused == 403

@@ -49,7 +49,7 @@ async def test_sessions_and_endpoints_are_selected_by_their_labels(store: Store)
             )
 
 
-async def test_labels_change_without_a_new_revision(store: Store) -> None:
+async def test_labels_of_a_live_session_change_with_an_entry_in_its_history(store: Store) -> None:
     async with serve(store) as api:
         await api.call("ann", "POST", "/v1/sessions", _session("s", team="vision", stage="dev"))
         await api.call("ann", "POST", "/v1/endpoints", _endpoint("m", team="vision", stage="dev"))
@@ -60,7 +60,8 @@ async def test_labels_change_without_a_new_revision(store: Store) -> None:
             assert status == 200, text
             view = json.loads(text)
             assert view["user_labels"] == {"team": "speech", "new": ""}
-            assert view["revision"] == json.loads(before)["revision"]
+            added = 1 if path == "/v1/sessions/s" else 0
+            assert view["revision"] == json.loads(before)["revision"] + added
             assert (await api.call("bob", "PATCH", path, changes))[0] == 404
             assert (await api.call("viewer", "PATCH", path, changes))[0] == 403
 
@@ -95,7 +96,7 @@ async def test_labels_beyond_the_limits_are_refused(store: Store) -> None:
         assert "has 900000 characters; 63 are allowed" in text
         assert len(text) < 2_000, "the value is not repeated"
         status, text = await api.call(
-            "ann", "POST", "/v1/sessions", _session("huge", k="x" * (1 << 20))
+            "ann", "POST", "/v1/endpoints", _endpoint("huge", k="x" * (1 << 20))
         )
         assert (status, json.loads(text)["code"]) == (413, "body-too-large")
 

@@ -34,7 +34,17 @@ export interface SessionSearch extends ListSearch {
   endpoint?: string | undefined;
 }
 
-const TABS = ["about", "timeline", "logs", "terminal", "files", "usage", "scheduling", "spec"] as const;
+const TABS = [
+  "about",
+  "timeline",
+  "logs",
+  "tasks",
+  "terminal",
+  "files",
+  "usage",
+  "scheduling",
+  "spec",
+] as const;
 export type SessionTab = (typeof TABS)[number];
 
 /** What the page of a session shows; its list is that of the files in `path`. */

@@ -202,7 +202,9 @@ async def test_compressed_bodies(api: Api) -> None:
 async def send_all_then_read(api: Api, head: bytes, body: bytes) -> tuple[bytes, Any]:
     """Send the whole request and then read the response, as simple clients do."""
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
-    line = f"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_KEY}\r\n"
+    line = (
+        f"POST /v1/endpoints HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_KEY}\r\n"
+    )
     start = line.encode()
     async with asyncio.timeout(20):
         writer.write(start + b"Content-Type: application/json\r\n" + head + b"\r\n")
@@ -233,7 +235,7 @@ async def test_large_body_is_refused_with_a_readable_response(api: Api, chunked:
     assert problem["code"] == "body-too-large"
     assert str(MAX_BODY) in problem["detail"]
     assert "manager.max_body_bytes" in problem["next_step"]
-    assert await api.count("sessions") == 0
+    assert await api.count("endpoints") == 0
     assert (await api.request("GET", "/livez"))[0].status == 200
 
 

@@ -28,6 +28,7 @@ const Usage = lazy(() => import("./Usage"));
 const Terminal = lazy(() => import("./Terminal"));
 const SessionPasses = lazy(() => import("@/pages/scheduling/SessionPasses"));
 const Files = lazy(() => import("./Files"));
+const Tasks = lazy(() => import("./Tasks"));
 
 export function SessionPage() {
   const { ref } = useParams({ from: "/sessions/$ref" });
@@ -83,6 +84,7 @@ function Shown({ session: found }: { session: Session }) {
           <Tabs.Tab value="about">{t("session.about")}</Tabs.Tab>
           <Tabs.Tab value="timeline">{t("session.timeline")}</Tabs.Tab>
           <Tabs.Tab value="logs">{t("session.logs")}</Tabs.Tab>
+          {found.spec.tasks ? <Tabs.Tab value="tasks">{t("tasks.title")}</Tabs.Tab> : null}
           {has("terminal") ? <Tabs.Tab value="terminal">{t("session.terminal")}</Tabs.Tab> : null}
           {has("files") ? <Tabs.Tab value="files">{t("session.files")}</Tabs.Tab> : null}
           <Tabs.Tab value="usage">{t("session.usage")}</Tabs.Tab>
@@ -97,6 +99,11 @@ function Shown({ session: found }: { session: Session }) {
         </Tabs.Panel>
         <Tabs.Panel value="logs">
           <Logs session={found} live={isLive(found.status)} />
+        </Tabs.Panel>
+        <Tabs.Panel value="tasks">
+          <Suspense>
+            <Tasks session={found} />
+          </Suspense>
         </Tabs.Panel>
         <Tabs.Panel value="terminal">
           <Suspense>

@@ -47,7 +47,7 @@ class QosOptions(Model):
             "request."
         ),
     )
-    price_factor: Annotated[float, Field(ge=0, le=MAX_PRICE_FACTOR, multiple_of=0.0001)] = Field(
+    price_factor: Annotated[float, Field(ge=0, le=MAX_PRICE_FACTOR)] = Field(
         default=1, description="Factor on the prices of what its sessions use."
     )
     max_time_s: Seconds | None = Field(

@@ -104,6 +104,7 @@ class NotificationController:
                 body=body(event, occurrence.at, occurrence.data),
             )
             for subscription in subscriptions
+            if outbox_id is None or outbox_id > subscription.after_event
             if (event := event_for(subscription, occurrence)) is not None
         ]
 

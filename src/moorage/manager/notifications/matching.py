@@ -41,7 +41,7 @@ class Occurrence:
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A subscription. ``project``: None means all. ``allowed``: whether its owner may still read
-    the project."""
+    the project. ``after_event``: the newest row of the outbox when it was created."""
 
     id: str
     name: str
@@ -54,7 +54,7 @@ class Subscription:
     selector: Selector
     session_name: str
     allowed: bool
-    created_at: datetime
+    after_event: int
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Subscription:
@@ -78,7 +78,7 @@ class Subscription:
             selector=selector,
             session_name=row["session_name"],
             allowed=allowed,
-            created_at=row["created_at"],
+            after_event=row["after_event"],
         )
 
 
@@ -124,7 +124,7 @@ def event_for(subscription: Subscription, occurrence: Occurrence) -> Notificatio
 
 
 def _reads(subscription: Subscription, occurrence: Occurrence) -> bool:
-    if not subscription.allowed or occurrence.at < subscription.created_at:
+    if not subscription.allowed:
         return False
     if occurrence.only not in (None, subscription.id):
         return False

@@ -123,13 +123,13 @@ def _validate(raw: bytes, model: type[M], max_values: int) -> M:
 async def _read(request: web.Request, deps: ApiServices, limit: int) -> bytes:
     body = bytearray()
     if not is_within_limit(request, limit):
-        raise _too_large(limit)
+        raise too_large(limit)
 
     try:
         async for piece in read_in_time(request.content, deps.limits, waiting=deps.clock.monotonic):
             body += piece
             if len(body) > limit:
-                raise _too_large(limit)
+                raise too_large(limit)
     except TimeoutError:
         raise RequestTimeout(
             f"the body did not arrive within {deps.limits.body_s:g} s", next_step="send it faster"
@@ -145,7 +145,7 @@ def is_within_limit(request: web.Request, max_bytes: int) -> bool:
     return (request.content_length or 0) <= max_bytes
 
 
-def _too_large(max_bytes: int) -> BodyTooLarge:
+def too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(
         f"the body is larger than {max_bytes} bytes",
         next_step="send a smaller body, or raise the setting manager.max_body_bytes",

@@ -34,6 +34,7 @@ from moorage.manager.api.http.listing import (
     paging,
     split_list,
 )
+from moorage.manager.api.http.request import too_large
 from moorage.manager.api.http.request_tracing import SESSION
 from moorage.manager.api.http.route import SESSION_PATH, Call, NoQuery, Submission, route
 from moorage.manager.api.identity.secrets import check_secrets
@@ -158,6 +159,7 @@ class CreateQuery(PlanQuery):
     max_body_bytes=MAX_BODY_BYTES,
 )
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView:
+    _check_size(call)
     return await create(call)
 
 
@@ -172,7 +174,19 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView:
     max_body_bytes=MAX_BODY_BYTES,
 )
 async def plan_session(call: Call[SessionSpec, PlanQuery]) -> PlanView:
+    _check_size(call)
     return await plan(call)
+
+
+def _check_size(call: Call[SessionSpec, Any]) -> None:
+    """Raise ``BodyTooLarge`` for a body that is large for another reason than its task list."""
+    limit = call.deps.max_body_bytes
+    packed = "Content-Encoding" in call.request.headers
+    length = None if packed else call.request.content_length
+    if (length is None or length > limit) and len(
+        call.body.model_dump_json(exclude={"tasks"})
+    ) > limit:
+        raise too_large(limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ WITH sealed AS (
 )
 INSERT INTO subscriptions (id, name, project, user_name, shared, channel, target, format, events,
                            own, resource_groups, selector, session_name, waiting_s, before_end_s,
-                           enabled, reason, checked_at, created_by)
+                           enabled, reason, checked_at, created_by, after_event)
 SELECT $1::text::uuid, $2::text, $3::text, $4::text, $5::boolean, $6::text, $7::text, $8::text,
        $9::text[], $10::boolean, $11::text[], $12::text, $13::text, $14::float8, $15::float8,
-       $16::boolean, $17::text, now() - make_interval(secs => $18::float8), $19::text
+       $16::boolean, $17::text, now() - make_interval(secs => $18::float8), $19::text,
+       (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM event_outbox_id_seq)
 FROM sealed
 RETURNING id

@@ -54,7 +54,7 @@ def upgrade() -> None:
     op.execute(function_statements()["sessions_take_qos"])
     op.execute(
         "CREATE TRIGGER sessions_take_qos AFTER INSERT ON sessions "
-        "FOR EACH ROW WHEN (NEW.spec ? 'qos') EXECUTE FUNCTION sessions_take_qos()"
+        "FOR EACH ROW WHEN (NEW.spec ->> 'qos' IS NOT NULL) EXECUTE FUNCTION sessions_take_qos()"
     )
     op.execute("ALTER TABLE ledger ADD COLUMN price_factor numeric NOT NULL DEFAULT 1")
     op.execute(function_statements()["refuse_deleting_qos_in_use"])

@@ -57,7 +57,8 @@ def _create_subscriptions(events: str) -> None:
     # `next_at`: when a delivery is due; `retry_at`: no attempt before then. `woken` counts the
     # additions to the queue, so that whoever sets `next_at` after a run notices one in the
     # meantime. `lease`: the run of a manager that sends its deliveries, until `leased_until`.
-    # `checked_at`: waiting sessions were examined up to this time.
+    # `checked_at`: waiting sessions were examined up to this time. `after_event`: the newest row of
+    # the outbox when it was created, which a clock that is set back does not change.
     op.execute(
         "CREATE TABLE subscriptions ("
         "id uuid PRIMARY KEY, "
@@ -87,6 +88,7 @@ def _create_subscriptions(events: str) -> None:
         "lease uuid, "
         "leased_until timestamptz, "
         "checked_at timestamptz NOT NULL DEFAULT now(), "
+        "after_event bigint NOT NULL DEFAULT 0, "
         "previous_secret_until timestamptz, "
         "version bigint NOT NULL DEFAULT nextval('resource_versions'), "
         "created_at timestamptz NOT NULL DEFAULT now(), "
