@@ -96,7 +96,7 @@ BEFORE: dict[str, tuple[str, ...]] = {
         f"moorage run --name train --after wait --no-wait {_SMALL} -- true",
     ),
     "moorage describe 'sweep[3]'": (
-        f"moorage run --array 0-5 --name sweep --no-wait {_SMALL} -- sleep 300",
+        f"moorage run --array 0-5%1 --name sweep --no-wait {_SMALL} -- sleep 300",
     ),
     "moorage tasks list scan": (f"moorage run --name scan --tasks token.txt {_SMALL} -- true",),
     "moorage serve ./tiny.gguf --min 0 --max 4 --scale-on waiting=2 --idle-timeout 5m": (
