@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from moorage.common.model.subscriptions import NotificationEvent
 from moorage.common.views.subscriptions import SubscriptionSpec
 from moorage.sdk import Client
 from moorage.sdk.types import SessionSpec
@@ -58,7 +59,10 @@ async def main(url: str, key: str) -> None:
 
     async with Client(url, key) as client:
         spec = SubscriptionSpec(
-            name="failures", channel="webhook", target=target, events=["session.failed"]
+            name="failures",
+            channel="webhook",
+            target=target,
+            events=[NotificationEvent.SESSION_FAILED],
         )
         made = await client.subscriptions.create(spec)
         receiver.secret = made.secret or ""

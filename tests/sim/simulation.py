@@ -455,9 +455,10 @@ class Simulation(
     async def stop_everything(self) -> None:
         self.record("-- stop everything --")
         store = self.managers[0].store
-        await self.postgres.fetch("UPDATE cron_jobs SET suspended = true, next_at = NULL")
-        for _ in range(3):  # runs that were recorded start
-            await self.run_all(8)
+        if self.automation_rng is not None:
+            await self.postgres.fetch("UPDATE cron_jobs SET suspended = true, next_at = NULL")
+            for _ in range(3):  # runs that were recorded start
+                await self.run_all(8)
 
         for row in await self.postgres.fetch("SELECT name FROM endpoints WHERE deleted_at IS NULL"):
             await store.endpoints.delete(Scope.system(), row["name"])

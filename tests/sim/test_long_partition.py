@@ -32,6 +32,11 @@ class LongPartition(Simulation):
 
     came_back_with = 0
 
+    def begin_automation(self, seed: int) -> None:
+        """Without the runs of cron jobs, which would take the place of long programs."""
+        super().begin_automation(seed)
+        self.automation_rng = None
+
     async def end_faults(self) -> None:
         await self.start_programs()
         await self.cut_off(max(self.nodes, key=lambda node: len(node.programs())))

@@ -38,6 +38,7 @@ export function Confirm({
   title,
   consequences,
   verb,
+  safe,
   retype,
   act,
   done,
@@ -47,6 +48,8 @@ export function Confirm({
   title: string;
   consequences: string[];
   verb: string;
+  /** Nothing ends or is lost. */
+  safe?: boolean;
   retype?: string;
   act: () => Promise<unknown>;
   /** The outcome to announce. Without it, the page shows it. */
@@ -78,7 +81,7 @@ export function Confirm({
             {t("action.cancel")}
           </Button>
           <Button
-            color="red.8"
+            {...(safe ? {} : { color: "red.8" })}
             loading={action.isPending}
             disabled={retype !== undefined && typed !== retype}
             onClick={() => action.mutate(undefined, { onSuccess: close })}

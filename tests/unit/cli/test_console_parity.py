@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 from tests.browser.parity import PARITY, Missing, Performed
 from typer._click.core import Command, Context
 
 import moorage.__main__
 from moorage.cli import app
+from moorage.cli.app import full_root
 
-BROWSER = Path(__file__).parents[2] / "browser"
+ROOT = Path(__file__).parents[3]
+BROWSER = ROOT / "tests" / "browser"
 # Rows that the console may lack. Lower it when one is built.
 MOST_MISSING = 0
 
@@ -53,3 +58,24 @@ def test_each_tested_row_names_a_function_of_a_drive() -> None:
         assert function in defined, f"{command}: {row.by} does not exist"
         callers = {text, *(p.read_text() for p in BROWSER.glob("drive_*.py"))}
         assert sum(caller.count(function) for caller in callers) > 1, f"{command}: nobody calls it"
+
+
+def shown_commands() -> list[str]:
+    """The commands that empty lists of the console show."""
+    sources = (ROOT / "console" / "src").rglob("*.tsx")
+    return sorted(
+        {
+            line
+            for path in sources
+            for line in re.findall(r'command="(moorage [^"]+)"', path.read_text())
+        }
+    )
+
+
+@pytest.mark.parametrize("line", shown_commands())
+def test_commands_that_the_console_shows_exist(line: str) -> None:
+    _, *words = shlex.split(line)
+    command: Any = full_root()
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    command.make_context("moorage", words)

@@ -95,6 +95,7 @@ function Actions({ agent }: { agent: Agent }) {
               title={t("agent.cordonTitle", { id: agent.id })}
               consequences={[t("agent.cordonText"), t("agent.cordonKeeps", { count: agent.kernels })]}
               verb={t("agent.cordon")}
+              safe
               act={() => unwrap(api.PUT("/v1/agents/{id}/cordon", { params, body: { drain: false } }))}
               done={t("agent.cordoned", { id: agent.id })}
               close={close}

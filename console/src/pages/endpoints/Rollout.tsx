@@ -65,6 +65,7 @@ function Promote({ endpoint, gone }: { endpoint: Endpoint; gone: boolean }) {
             t("endpoint.promoteReplicas", { count: endpoint.rollout?.old ?? 0 }),
           ]}
           verb={t("endpoint.promote")}
+          safe
           act={() => unwrap(api.POST("/v1/endpoints/{name}/rollout/promote", { params: { path: { name } } }))}
           done={t("endpoint.promoted")}
           close={close}

@@ -59,7 +59,7 @@ export function Groups() {
               view={view}
               searched={(group) => group.name}
               bulk={administers ? BULK : undefined}
-              empty={<Empty title={t("groups.empty")} command="moorage groups put NAME" />}
+              empty={<Empty title={t("groups.empty")} command="moorage groups create NAME" />}
               columns={[
                 {
                   key: "name",

@@ -37,10 +37,7 @@ export function Quotas() {
               rows={rows}
               id={(quota) => `${quota.scope}/${quota.name}`}
               empty={
-                <Empty
-                  title={t("quotas.empty")}
-                  command="moorage quotas set project NAME --slot cuda.device=4"
-                >
+                <Empty title={t("quotas.empty")} command="moorage quotas set project NAME cuda.device=4">
                   {t("quotas.emptyText")}
                 </Empty>
               }

@@ -150,6 +150,7 @@ function Retry({ pipeline }: { pipeline: Pipeline }) {
             ...(succeeded > 0 ? [t("pipeline.retryKeeps", { count: succeeded })] : []),
           ]}
           verb={t("pipeline.retry")}
+          safe
           act={() =>
             unwrap(api.POST("/v1/pipelines/{ref}/retry", { params: { path: { ref: pipeline.id } } }))
           }

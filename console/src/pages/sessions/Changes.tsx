@@ -73,6 +73,7 @@ export function SessionChanges({ session }: { session: Session }) {
                 title={`${t(`session.verb.${verb}`)}: ${visible(session.name)}`}
                 consequences={[t(`session.consequence.${verb}`)]}
                 verb={t(`session.verb.${verb}`)}
+                safe={verb !== "requeue"}
                 act={() => VERBS[verb].act(session)}
                 done={t(`session.did.${verb}`, { name: visible(session.name) })}
                 close={close}

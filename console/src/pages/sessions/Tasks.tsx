@@ -105,7 +105,7 @@ export default function Tasks({ session }: { session: Session }) {
                 key: "lasted",
                 header: t("tasks.lasted"),
                 right: true,
-                cell: (task) => (task.seconds == null ? "–" : duration(task.seconds * 1000)),
+                cell: (task) => lasted(task.seconds),
               },
               {
                 key: "started",
@@ -144,6 +144,12 @@ export default function Tasks({ session }: { session: Session }) {
       </Loaded>
     </>
   );
+}
+
+/** Most tasks are short. */
+function lasted(seconds: number | null | undefined): string {
+  if (seconds == null) return "–";
+  return seconds < 10 ? `${seconds.toFixed(2)} s` : duration(seconds * 1000);
 }
 
 function Output({ task, close }: { task: Task; close: () => void }) {

@@ -1,1 +1,0 @@
-import{C as e,cn as t}from"./index-CIFxqfqs.js";import{x as n}from"./libraries-Bkr4TH6x.js";var r=n();function i({ranges:n,value:i,onChange:a}){return(0,r.jsx)(t,{size:`xs`,transitionDuration:0,"aria-label":e(`history.range`),data:n.map(t=>({value:t,label:e(`history.${t}`)})),value:i,onChange:e=>a(e)})}export{i as t};

@@ -1,0 +1,1 @@
+import{an as e}from"./index-DC3kZryV.js";import{i as t,n,r}from"./Passes-5rzmwC3d.js";import{x as i}from"./libraries-Bkr4TH6x.js";var a=i();function o({id:i,group:o,since:s}){let{query:c,rows:l,more:u}=t(s,{group:o,session:i},()=>({from:s,to:new Date(e()).toISOString()}));return(0,a.jsx)(r,{query:c,rows:l,more:u,columns:n})}export{o as default};

@@ -1,0 +1,3 @@
+import{r as e}from"./rolldown-runtime-XKyaHtl9.js";import{N as t,m as n,un as r}from"./index-DC3kZryV.js";import{w as i,x as a}from"./libraries-Bkr4TH6x.js";var o=e(i(),1),s=a();function c({label:e,value:i}){let a=JSON.stringify(i,null,2),[c,l]=(0,o.useState)(a);return(0,o.useEffect)(()=>{let e=!0;return n(async()=>{let{write:e}=await import(`./yaml-C8q4u3Bq.js`);return{write:e}},[],import.meta.url).then(({write:t})=>e&&l(t(JSON.parse(a),`yaml`))),()=>{e=!1}},[a]),(0,s.jsx)(r,{block:!0,className:`wrap`,"aria-label":e,children:c.split(`
+`).map(e=>t(e)).join(`
+`)})}export{c as t};

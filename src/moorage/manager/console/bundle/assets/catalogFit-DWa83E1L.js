@@ -1,0 +1,1 @@
+import{Kt as e,Yt as t}from"./index-DC3kZryV.js";var n=(n,r,i)=>({queryKey:[`agents`,`catalog`,n,r,i],queryFn:()=>t(e.GET(`/v1/catalog/{model}`,{params:{path:{model:n},query:{resource_group:r,context:i}}}))});export{n as t};
